@@ -1,18 +1,21 @@
-//! The text of an answer, shown as it comes.
+//! Streaming the text of an answer.
 
-use crate::interrupt;
-use crate::terminal::Out;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+
 use anyhow::Result;
 use bessemer_llm::generate::{Finish, Options, Report, Session};
 use bessemer_llm::sample::Stops;
 use bessemer_llm::{Stream, Tokenizer};
-use std::io::Write as _;
-use std::ops::ControlFlow;
 
-/// Generates an answer to a prompt and returns it; writes it to `out` as it comes, if there is one. Ends at one of
-/// the texts `stops`, and when ctrl-c is pressed: then [`Finish::Cancelled`] is why.
+use crate::interrupt;
+use crate::terminal::Out;
+
+/// Generates an answer to a prompt and returns it; streams it to `out`, if given. Stops at one of the texts `stops`,
+/// or with [`Finish::Cancelled`] when ctrl-c is pressed.
 pub(crate) fn write(
-    (session, tokenizer): (&mut Session, &Tokenizer),
+    session: &mut Session,
+    tokenizer: &Tokenizer,
     prompt: &[u32],
     options: &Options,
     stops: &[String],
@@ -61,14 +64,14 @@ struct Answer {
 }
 
 impl Answer {
-    /// Takes in a token; returns what can be shown, and whether the answer ends here.
+    /// Adds a token; returns the text that can be shown, and whether the answer ends here.
     fn push(&mut self, token: u32) -> (String, bool) {
         let (piece, ended) = self.stops.push(&self.stream.push(token));
         self.text.push_str(&piece);
         (piece, ended)
     }
 
-    /// What is left to show.
+    /// Returns the rest of the text.
     fn finish(&mut self) -> String {
         let (mut rest, ended) = self.stops.push(&self.stream.finish());
         if !ended {

@@ -1,5 +1,11 @@
 //! The command line.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use bessemer_hal::{Family, LanguageVersion, MathMode, Size};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
+
 use crate::chat::ChatArgs;
 use crate::embed::EmbedArgs;
 use crate::failure::exit_codes;
@@ -15,10 +21,6 @@ use crate::quantize::QuantizeArgs;
 use crate::spec::{
     BufferSpec, ByteCount, BytesSpec, ConstantSpec, Define, Indexed, OutSpec, PrintSpec, parse_size,
 };
-use bessemer_hal::{Family, LanguageVersion, MathMode, Size};
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
-use std::ffi::OsString;
-use std::path::PathBuf;
 
 /// Rust to Metal: language models and kernels on Apple GPUs and, through a software Metal device, on Linux.
 #[derive(Debug, Parser)]
@@ -31,21 +33,21 @@ pub(crate) struct Cli {
 const TOP_EXAMPLES: &str = "\
 Examples:
   bessemer generate \"What is the capital of Germany?\"   answer with a small model, fetched on first use
-  bessemer chat                                    talk with it
+  bessemer chat                                    chat with it
   bessemer pull smollm2                            fetch it only
-  bessemer inspect smollm2                         what is in its file, and the memory it needs
-  bessemer quantize smollm2 small.gguf --to q4_0   its weights in another format
-  bessemer devices                                 what can run kernels here
-  bessemer msl kernels softmax.metal               the kernels of a file and their arguments
-  bessemer msl check src/                          compile everything, for CI
+  bessemer inspect smollm2                         show its contents and the memory it needs
+  bessemer quantize smollm2 small.gguf --to q4_0   convert its weights to another format
+  bessemer devices                                 list the devices of this machine
+  bessemer msl kernels softmax.metal               list the kernels of a file and their arguments
+  bessemer msl check src/                          compile all kernels, for CI
   bessemer msl test tests/                         run kernel tests
   bessemer msl run add.metal --grid 1024 --buffer 0=a.npy --buffer 1=b.npy --buffer 2=zeros:f32:1024 --print 2
 
 Environment:
   BESSEMER_CLANG, BESSEMER_CACHE_DIR, BESSEMER_CACHE_LIMIT_MB, BESSEMER_SOFT_MODE, BESSEMER_SOFT_THREADS,
   BESSEMER_SOFT_TIMEOUT_MS, BESSEMER_SOFT_STEP_LIMIT, BESSEMER_SOFT_SEED, BESSEMER_SOFT_OPTIMIZE,
-  BESSEMER_SOFT_INSTRUCTION_SET, BESSEMER_SOFT_FAMILY and BESSEMER_SOFT_LANGUAGE set up the software
-  device; NO_COLOR switches colours off.
+  BESSEMER_SOFT_INSTRUCTION_SET, BESSEMER_SOFT_FAMILY and BESSEMER_SOFT_LANGUAGE configure the software
+  device; NO_COLOR disables colours.
 ";
 
 #[derive(Debug, Subcommand)]
@@ -62,18 +64,18 @@ pub(crate) enum Command {
     Pull(PullArgs),
     /// List the models that can be fetched by name
     Models(ModelsArgs),
-    /// Show what is in a model's file, and the memory it needs
+    /// Show the contents of a model file, and the memory the model needs
     Inspect(InspectArgs),
-    /// Write a model with its weights in another format
+    /// Convert the weights of a model to another format
     Quantize(QuantizeArgs),
     /// List devices with their properties
     Devices(DevicesArgs),
-    /// Measure which device is fastest for which op, and keep the result
+    /// Measure which device is fastest for each op, and save the result
     Tune(TuneArgs),
     /// Inspect, compile, check and run Metal kernels
     #[command(subcommand)]
     Msl(MslCommand),
-    /// Show what is kept on disk (models, compiled kernels, dispatch tables), or remove it
+    /// Show or clear the files on disk: models, compiled kernels, dispatch tables
     Cache(CacheArgs),
 }
 
@@ -94,7 +96,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = TUNE_EXAMPLES)]
 pub(crate) struct TuneArgs {
-    /// Show what is chosen, without measuring
+    /// Show the current choices, without measuring
     #[arg(long)]
     pub(crate) show: bool,
     /// Write JSON
@@ -105,12 +107,12 @@ pub(crate) struct TuneArgs {
 const TUNE_EXAMPLES: &str = "\
 Examples:
   bessemer tune                        measure, and use the result from now on
-  bessemer tune --show                 what is chosen
-  BESSEMER_DEVICE=cpu my-program       one device for everything, whatever was measured
+  bessemer tune --show                 show the current choices
+  BESSEMER_DEVICE=cpu my-program       use one device for everything, ignoring the measurements
 
 The result is a table in the cache directory. Programs that use Bessemer's tensors read it for elementwise ops,
-matrix products and reductions of tensors that no device was chosen for; language models do not. Where there is only
-the CPU, there is nothing to choose.";
+matrix multiplications and reductions of tensors without an explicit device; language models do not. If the CPU is
+the only device, there is nothing to choose.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MslCommand {
@@ -124,21 +126,21 @@ pub(crate) enum MslCommand {
     Test(TestArgs),
 }
 
-/// How a file is compiled.
+/// Compile options.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CompileArgs {
-    /// Look for included files here as well
+    /// Add a directory to search for included files
     #[arg(short = 'I', long = "include", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) include: Vec<PathBuf>,
-    /// Include this file before the source, as clang's `-include FILE`, which is understood too
+    /// Include this file before the source; clang's `-include FILE` is accepted too
     #[arg(long = "include-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) include_files: Vec<PathBuf>,
-    /// Define a macro; `NAME(PARAMETERS)=VALUE` is a function-like one
+    /// Define a macro; `NAME(PARAMETERS)=VALUE` defines a function-like one
     #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
     pub(crate) define: Vec<Define>,
     /// Choose the language version: metal3.0, metal3.1 or metal3.2 [default: $BESSEMER_SOFT_LANGUAGE, or metal3.1]
     ///
-    /// `-std=VERSION` is understood too.
+    /// `-std=VERSION` is accepted too.
     #[arg(long = "std", value_name = "VERSION")]
     pub(crate) language: Option<LanguageVersion>,
     /// Enable a warning of `msl check` (-Wall), disable it (-Wno-unused-variable) or make it an error (-Werror)
@@ -154,9 +156,9 @@ pub(crate) struct CompileArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Math {
-    /// Nothing is reordered; NaN and infinities count
+    /// Nothing is reordered; NaN and infinities are honoured
     Safe,
-    /// Reordering is allowed; NaN and infinities count
+    /// Reordering is allowed; NaN and infinities are honoured
     Relaxed,
     /// All fast-maths assumptions
     Fast,
@@ -202,18 +204,18 @@ pub(crate) struct CheckArgs {
     pub(crate) kernels: Vec<String>,
     #[command(flatten)]
     pub(crate) compile: CompileArgs,
-    /// Generate code for every kernel, as a launch would: finds exceeded limits as well
+    /// Generate code for every kernel, as a launch would; also finds exceeded limits
     #[arg(long)]
     pub(crate) full: bool,
-    /// Check many instantiations at once and generate no code: far faster for hundreds of them
+    /// Check many instantiations in one compilation, without generating code: much faster for hundreds of them
     ///
-    /// Without --full and --quick, files with up to 32 kernels in all are compiled in full.
+    /// Without --full and --quick, up to 32 kernels in total are compiled in full.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
     /// Run N compilations at the same time [default: one for each core, at least 2]
     #[arg(short, long, value_name = "N", value_parser = count)]
     pub(crate) jobs: Option<usize>,
-    /// Count files and kernels, accepted and rejected, with the reasons, instead of writing every message
+    /// Print the number of accepted and rejected files and kernels, with the reasons, instead of every message
     #[arg(long)]
     pub(crate) summary: bool,
     #[command(flatten)]
@@ -250,7 +252,7 @@ pub(crate) struct RunArgs {
     #[arg(long, group = "extent", value_name = "X[,Y[,Z]]", value_parser = parse_size,
           requires = "threadgroup", help_heading = "Launch")]
     pub(crate) threadgroups: Option<Size>,
-    /// Set the threads in a threadgroup [default: what suits the kernel]
+    /// Set the threads in a threadgroup [default: chosen for the kernel]
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = parse_size, help_heading = "Launch")]
     pub(crate) threadgroup: Option<Size>,
     /// Repeat the launch N times on the same input and report the fastest
@@ -260,7 +262,7 @@ pub(crate) struct RunArgs {
 
     /// Bind a buffer: INDEX=FILE, INDEX=FILE:TYPE, INDEX=zeros:TYPE:COUNT, …
     ///
-    /// INDEX=in.npy         an array; its values converted if a :TYPE follows
+    /// INDEX=in.npy         an array; converted if a :TYPE follows
     /// INDEX=in.bin         raw bytes; of that type if a :TYPE follows
     /// INDEX=zeros:f32:64   also ones:TYPE:COUNT and iota:TYPE:COUNT (0, 1, 2, …)
     /// INDEX=fill:f32:64:1.5
@@ -275,7 +277,7 @@ pub(crate) struct RunArgs {
         verbatim_doc_comment
     )]
     pub(crate) buffers: Vec<Indexed<BufferSpec>>,
-    /// Bind a buffer from this byte on
+    /// Bind a buffer at this byte offset
     #[arg(
         long = "offset",
         value_name = "INDEX=BYTES",
@@ -292,7 +294,7 @@ pub(crate) struct RunArgs {
         verbatim_doc_comment
     )]
     pub(crate) bytes: Vec<Indexed<BytesSpec>>,
-    /// Give the length of a threadgroup argument in bytes
+    /// Set the length of a threadgroup argument in bytes
     #[arg(
         long = "threadgroup-memory",
         value_name = "INDEX=BYTES",
@@ -320,7 +322,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Device")]
     pub(crate) threads: Option<usize>,
 
-    /// Write a buffer to a file afterwards: .npy with the type and shape it came with, else raw
+    /// Write a buffer to a file afterwards: .npy with its original type and shape, otherwise raw
     #[arg(
         short,
         long = "out",
@@ -357,29 +359,29 @@ threadgroup-memory; in every mode: crash, timeout.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeArg {
-    /// As fast as it can, in this process
+    /// Run at full speed, in this process
     Fast,
-    /// Every access checked, with reports
+    /// Check every access and report defects
     Check,
-    /// In random order, with the freedom a GPU has
+    /// Run in random order, within the freedom a GPU has
     Fuzz,
-    /// As fast, in a process of its own: a crash is a report
+    /// Run at full speed in a separate process: a crash becomes a report
     Isolated,
 }
 
 #[derive(Debug, Args)]
 #[command(after_long_help = CACHE_EXAMPLES)]
 pub(crate) struct CacheArgs {
-    /// What to do
+    /// Action to perform
     #[arg(value_enum, default_value_t = CacheAction::Stats)]
     pub(crate) action: CacheAction,
     /// With clear: remove models
     #[arg(long)]
     pub(crate) models: bool,
-    /// With clear: remove compiled kernels; the default
+    /// With clear: remove compiled kernels (the default)
     #[arg(long)]
     pub(crate) kernels: bool,
-    /// With clear: remove everything that bessemer keeps there
+    /// With clear: remove all of Bessemer's files
     #[arg(long)]
     pub(crate) all: bool,
     /// Write JSON
@@ -391,22 +393,22 @@ const CACHE_EXAMPLES: &str = "\
 Examples:
   bessemer cache
   bessemer cache path
-  bessemer cache clear             compiled kernels; they are compiled again when they are needed
-  bessemer cache clear --models    models; they are fetched again when they are needed
+  bessemer cache clear             remove compiled kernels; they are recompiled when needed
+  bessemer cache clear --models    remove models; they are fetched again when needed
   bessemer cache clear --all";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CacheAction {
     /// Print the directory
     Path,
-    /// Print the directory and what is in it, by kind
+    /// Print the directory and its contents by kind
     Stats,
-    /// Remove compiled kernels, or what --models, --kernels and --all say
+    /// Remove compiled kernels, or the files selected by --models, --kernels and --all
     Clear,
 }
 
-/// The arguments with clang's single-dash spellings of long options of `bessemer msl` as clap knows them: `-std=VERSION`
-/// and `-include FILE`.
+/// Rewrites clang's single-dash spellings of long options of `bessemer msl` for clap: `-std=VERSION` and
+/// `-include FILE`.
 pub(crate) fn normalize(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.get(1).is_none_or(|command| command != "msl") {
         return arguments;
@@ -421,7 +423,7 @@ pub(crate) fn normalize(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// A count: a whole number that is not 0 and not absurd.
+/// Parses a positive 32-bit count.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse::<u32>() {
         Ok(0) | Err(_) => Err(format!("expected a whole number from 1 to {}", u32::MAX)),
@@ -431,9 +433,10 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
     use crate::msl::format::Format;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,25 +1,27 @@
-//! `bessemer cache`: what is kept on disk.
+//! `bessemer cache`: the files on disk.
 
-use crate::args::{CacheAction, CacheArgs};
-use crate::failure::Outcome;
-use crate::table::Table;
-use crate::terminal::{self, Out, bytes, counted, style};
-use anyhow::{Context as _, Result};
-use bessemer_hal::env;
-use serde_json::json;
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 
-/// What is kept in the cache directory.
+use anyhow::{Context as _, Result};
+use bessemer_hal::env;
+use serde_json::json;
+
+use crate::args::{CacheAction, CacheArgs};
+use crate::failure::Outcome;
+use crate::table::Table;
+use crate::terminal::{self, Out, bytes, counted, style};
+
+/// Kind of an entry of the cache directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Of the software device.
+    /// Kernels compiled by the software device.
     Kernels,
-    /// That `bessemer pull` has fetched.
+    /// Models fetched by `bessemer pull`.
     Models,
-    /// What `bessemer tune` has measured.
+    /// Dispatch tables measured by `bessemer tune`.
     Tables,
 }
 
@@ -34,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// The kind of an entry of the directory; whatever else is there is not ours, as it may have been named by hand.
+    /// Returns the kind of an entry by its name; `None` for files that are not Bessemer's, as users may set the directory.
     fn of(name: &str) -> Option<Self> {
         match name {
             "models" => Some(Self::Models),
@@ -44,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// Whether `cache clear` removes it.
+    /// Returns whether `cache clear` removes it.
     fn is_cleared(self, args: &CacheArgs) -> bool {
         let is_named = args.models || args.kernels;
         args.all
@@ -110,7 +112,7 @@ pub(crate) fn run(args: &CacheArgs, out: &mut Out) -> Result<Outcome> {
     }
     let verb = if is_clear { ": removed" } else { ":" };
     writeln!(out, "{}{verb} {total}", dir.display())?;
-    let mut table = Table::new(["what", "size", ""]);
+    let mut table = Table::new(["kind", "size", ""]);
     for (kind, content) in found {
         let note = match (is_clear, wanted(kind)) {
             (true, true) => "removed",
@@ -147,28 +149,29 @@ impl std::fmt::Display for Content {
     }
 }
 
-/// What is ours in the directory; one that does not exist is empty.
+/// Bessemer's entries of the directory; none if it does not exist.
 fn entries(dir: &Path) -> io::Result<Vec<(Kind, PathBuf)>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut ours = Vec::new();
+    let mut known = Vec::new();
     for entry in entries {
         let entry = entry?;
         if let Some(kind) = Kind::of(&entry.file_name().to_string_lossy()) {
-            ours.push((kind, entry.path()));
+            known.push((kind, entry.path()));
         }
     }
-    Ok(ours)
+    Ok(known)
 }
 
-/// Counts what is in a file or directory; files that vanish meanwhile are no error: other processes use the cache too.
+/// Counts the contents of a file or directory. Files that vanish meanwhile are not an error: other processes use the
+/// cache too.
 fn measure(path: &Path) -> io::Result<Content> {
     let mut content = Content::default();
     let mut open = vec![path.to_owned()];
     while let Some(path) = open.pop() {
-        let seen = fs::symlink_metadata(&path).and_then(|meta| {
+        let visited = fs::symlink_metadata(&path).and_then(|meta| {
             if meta.is_dir() {
                 fs::read_dir(&path)?.try_for_each(|entry| {
                     open.push(entry?.path());
@@ -180,7 +183,7 @@ fn measure(path: &Path) -> io::Result<Content> {
                 Ok(())
             }
         });
-        match seen {
+        match visited {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             other => other?,
         }
@@ -201,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_ours_is_neither_counted_nor_removed() {
+    fn foreign_files_are_neither_counted_nor_removed() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["soft-v1", "models", "theirs"] {
             fs::create_dir(dir.path().join(name)).unwrap();

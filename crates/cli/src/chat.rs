@@ -1,14 +1,16 @@
 //! `bessemer chat`: a conversation.
 
-use crate::answer;
-use crate::failure::{Outcome, Usage};
-use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
-use crate::terminal::{self, Out, style};
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
 use anyhow::Result;
 use bessemer_llm::generate::Options;
 use bessemer_llm::{ChatTemplate, Message};
 use clap::Args;
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use crate::answer;
+use crate::failure::{Outcome, Usage};
+use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
+use crate::terminal::{self, Out, style};
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -17,7 +19,7 @@ pub(crate) struct ChatArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
-    /// What the model is told to be
+    /// Set the system prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
 }
@@ -29,12 +31,12 @@ Examples:
   printf 'Hello!\\nAnd in French?\\n' | bessemer chat --temperature 0";
 
 const HELP: &str = "\
-/help          this list
-/reset         forget the conversation
-/system TEXT   tell the model what to be, and forget the conversation
-/exit          end; so does the end of the input
-ctrl-c         ends the answer that is being written, which stays as far as it is; at the prompt, or
-               pressed again, ends the program with exit code 130";
+/help          show this list
+/reset         clear the conversation
+/system TEXT   set the system prompt, and clear the conversation
+/exit          quit, as does the end of the input
+ctrl-c         stop the current answer and keep its text; at the prompt, or pressed again,
+               quit with exit code 130";
 
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
     args.sampling.check_tokens(&loaded.tokenizer)?;
     let Some(template) = loaded.template()? else {
         return Err(Usage::error(format!(
-            "{} has no chat template; `bessemer generate --raw` goes on with a text",
+            "{} has no chat template; `bessemer generate --raw` continues a text",
             loaded.name
         )));
     };
@@ -59,7 +61,7 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
         let quiet = style::QUIET;
         writeln!(
             out,
-            "{quiet}{}, on {}. /help says what else there is.{quiet:#}",
+            "{quiet}{}, on {}. Type /help for commands.{quiet:#}",
             loaded.name,
             match loaded.session.transformer().device() {
                 device if device.is_cpu() => "the CPU",
@@ -92,19 +94,21 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
                 system = Some(rest.trim().to_owned()).filter(|s| !s.is_empty());
                 history.clear();
             }
-            c if c.starts_with('/') => writeln!(out, "there is no {c}; /help says what there is")?,
+            c if c.starts_with('/') => {
+                writeln!(out, "unknown command {c}; type /help for commands")?
+            }
             _ => {
                 history.push(Message::user(text));
-                let is_shifted = args.model.context_shift;
+                let drops_oldest = args.model.context_shift;
                 let ids = encode(
                     &loaded,
                     &template,
                     system.as_deref(),
                     &mut history,
-                    is_shifted,
+                    drops_oldest,
                 );
                 match ids.and_then(|ids| reply(&mut loaded, args, &ids, &options, out)) {
-                    // Interrupted before a word was said, or no answer: the question is left out.
+                    // Interrupted before the first word, or no answer: the question is removed from the history.
                     Ok(text) if text.is_empty() => drop(history.pop()),
                     Ok(text) => history.push(Message::assistant(text)),
                     Err(error) => {
@@ -112,26 +116,30 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<Outcome> {
                             return Err(error);
                         }
                         history.pop();
-                        terminal::complain("error", style::ERROR, &terminal::told(&error));
-                        let note = "the question was left out; /reset begins anew";
-                        terminal::complain("note", style::WARNING, note);
+                        terminal::write_message(
+                            "error",
+                            style::ERROR,
+                            &terminal::error_text(&error),
+                        );
+                        let note = "the question was dropped; /reset clears the conversation";
+                        terminal::write_message("note", style::WARNING, note);
                     }
                 }
-                // Every answer has random numbers of its own.
+                // Every answer has its own random numbers.
                 options.sampling.seed = options.sampling.seed.wrapping_add(1);
             }
         }
     }
 }
 
-/// The tokens of a conversation. With --context-shift, its oldest questions and answers are forgotten until it
-/// takes no more than half of the context.
+/// Tokenizes a conversation. With --context-shift, drops the oldest questions and answers until it
+/// takes at most half of the context.
 fn encode(
     loaded: &Loaded,
     template: &ChatTemplate,
     system: Option<&str>,
     history: &mut Vec<Message>,
-    is_shifted: bool,
+    drops_oldest: bool,
 ) -> Result<Vec<u32>> {
     loop {
         let before = system.into_iter().map(Message::system);
@@ -139,14 +147,14 @@ fn encode(
         let prompt = template.render(&messages, true)?;
         let ids = loaded.tokenizer.encode_prompt(&prompt)?;
         let half = loaded.session.cache().capacity() / 2;
-        if !is_shifted || ids.len() <= half || history.len() < 3 {
+        if !drops_oldest || ids.len() <= half || history.len() < 3 {
             return Ok(ids);
         }
         history.drain(..2);
     }
 }
 
-/// Writes an answer as it comes, and returns it.
+/// Streams an answer, and returns it.
 fn reply(
     loaded: &mut Loaded,
     args: &ChatArgs,
@@ -155,8 +163,11 @@ fn reply(
     out: &mut Out,
 ) -> Result<String> {
     loaded.shift(&args.model, ids.len());
-    let model = (&mut loaded.session, &loaded.tokenizer);
-    let (text, report) = answer::write(model, ids, options, &args.sampling.stop, Some(out))?;
+    let Loaded {
+        session, tokenizer, ..
+    } = loaded;
+    let stops = &args.sampling.stop;
+    let (text, report) = answer::write(session, tokenizer, ids, options, stops, Some(out))?;
     language::write_speed(&report, loaded.session.cache().capacity());
     Ok(text)
 }

@@ -1,14 +1,16 @@
-//! `bessemer devices`: what can run kernels here.
+//! `bessemer devices`: the devices of this machine.
+
+use std::io::Write;
+
+use anyhow::Result;
+use bessemer_compat::minitensor::MetalBackend;
+use bessemer_hal::{Device, DeviceInfo, DeviceKind, Pipeline};
+use serde_json::{Value, json};
 
 use crate::args::DevicesArgs;
 use crate::failure::Outcome;
 use crate::host::{self, Inventory, Listed};
 use crate::terminal::{self, Out, bytes, style};
-use anyhow::Result;
-use bessemer_compat::minitensor::MetalBackend;
-use bessemer_hal::{Device, DeviceInfo, DeviceKind, Pipeline};
-use serde_json::{Value, json};
-use std::io::Write;
 
 /// Runs the command.
 pub(crate) fn run(args: &DevicesArgs, out: &mut Out) -> Result<Outcome> {
@@ -31,7 +33,7 @@ fn write_text(inventory: &Inventory, out: &mut impl Write) -> Result<()> {
         }
         let bold = style::STRONG;
         let mark = if listed.is_default {
-            " (what `msl` commands use)"
+            " (used by `msl` commands)"
         } else {
             ""
         };
@@ -52,7 +54,7 @@ fn write_text(inventory: &Inventory, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// The pipeline of a simple kernel, whose limits may be below the device's; `None` where none can be compiled.
+/// The pipeline of a simple kernel, whose limits may be below the device's; `None` if it cannot be compiled.
 fn add_kernel(device: &Device) -> Option<Pipeline> {
     let backend = MetalBackend::on(&bessemer::Device::on(device.clone())).ok()?;
     backend.get_compute_pipeline("add_kernel")
@@ -94,9 +96,9 @@ fn properties(info: &DeviceInfo) -> Vec<(&'static str, String)> {
     ];
     if let Some(chip) = info.chip() {
         let bandwidth = format!("{} GB/s at least", chip.gigabytes_per_second);
-        let [least, most] = chip.gpu_cores;
+        let [min, max] = chip.gpu_cores;
         rows.push(("memory bandwidth", bandwidth));
-        rows.push(("GPU cores", format!("{least} to {most}")));
+        rows.push(("GPU cores", format!("{min} to {max}")));
     }
     rows
 }
@@ -156,11 +158,12 @@ fn info_json(info: &DeviceInfo) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use bessemer_hal::{Family, noop};
 
+    use super::*;
+
     #[test]
-    fn what_is_known_of_a_chip_is_shown() {
+    fn bandwidth_and_cores_of_a_known_chip_are_shown() {
         let recording = noop::device(Family::Apple7);
         let shown = |info: &DeviceInfo, name: &str| {
             let rows = properties(info);

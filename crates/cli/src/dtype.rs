@@ -1,4 +1,4 @@
-//! Elements of buffers as text and numbers: what the command line adds to [`DType`].
+//! Parsing and formatting the elements of buffers.
 
 use anyhow::{Context as _, Result, bail};
 use bessemer::DType;
@@ -6,14 +6,14 @@ use bessemer::npy::Array;
 use half::{bf16, f16};
 use serde_json::Value;
 
-/// A value between two element types: wide enough for all of them.
+/// A value of any element type: wide enough for all of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Number {
     Int(i128),
     Float(f64),
 }
 
-/// The type of this name: the engine's or MSL's.
+/// Looks up a type by the engine's name or MSL's.
 pub(crate) fn named(text: &str) -> Result<DType> {
     let dtype = match text {
         "f64" | "double" => bail!("Metal has no {text}; use f32"),
@@ -40,7 +40,7 @@ pub(crate) fn named(text: &str) -> Result<DType> {
     Ok(dtype)
 }
 
-/// The same values in another type.
+/// Converts an array to another type.
 pub(crate) fn convert(array: Array, dtype: DType) -> Array {
     if dtype == array.dtype {
         return array;
@@ -76,22 +76,22 @@ fn range(dtype: DType) -> (i128, i128) {
     }
 }
 
-/// Elements of a type.
+/// Operations on the elements of a type.
 pub(crate) trait Elements: Sized {
-    /// Reads a value as a user writes it; an integer outside the type's range is an error.
+    /// Parses a value from the command line; an integer outside the type's range is an error.
     fn parse(self, text: &str) -> Result<Number>;
 
-    /// Writes a value into an element's bytes: floats round to nearest, integers wrap, floats become
+    /// Writes a value to an element's bytes: floats are rounded to nearest, integers wrap, floats are converted to
     /// integers by truncation and saturation.
     fn store(self, number: Number, target: &mut [u8]);
 
     /// Reads an element's bytes.
     fn load(self, bytes: &[u8]) -> Number;
 
-    /// An element as text: the shortest that reads back as the same value.
+    /// Formats an element as the shortest text that parses to the same value.
     fn format(self, bytes: &[u8]) -> String;
 
-    /// An element as JSON; what JSON has no number for (NaN, infinities) is a string.
+    /// Converts an element to JSON; values that JSON cannot express as numbers (NaN, infinities) become strings.
     fn to_json(self, bytes: &[u8]) -> Value;
 }
 
@@ -115,7 +115,7 @@ impl Elements for DType {
         match (self, text) {
             (Self::Bool, "true") => return Ok(Number::Int(1)),
             (Self::Bool, "false") => return Ok(Number::Int(0)),
-            // Parsed as what it will be, so that the text is rounded once.
+            // Parsed in the target type, so that the value is rounded only once.
             (Self::F32, _) => {
                 let value: f32 = text
                     .parse()
@@ -133,9 +133,9 @@ impl Elements for DType {
         let Some(value) = integer() else {
             bail!("`{text}` is not a value of type {self}");
         };
-        let (least, most) = range(self);
-        if !(least..=most).contains(&value) {
-            bail!("{value} does not fit {self}, which goes from {least} to {most}");
+        let (min, max) = range(self);
+        if !(min..=max).contains(&value) {
+            bail!("{value} does not fit {self}: the range is {min} to {max}");
         }
         Ok(Number::Int(value))
     }
@@ -157,8 +157,8 @@ impl Elements for DType {
             _ => match number {
                 Number::Int(v) => v as u64,
                 Number::Float(v) => {
-                    let (least, most) = range(self);
-                    (v as i128).clamp(least, most) as u64
+                    let (min, max) = range(self);
+                    (v as i128).clamp(min, max) as u64
                 }
             },
         };
@@ -236,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn values_outside_the_type_are_refused_with_its_range() {
+    fn values_outside_the_type_are_rejected_with_its_range() {
         let error = DType::U8.parse("256").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "256 does not fit u8, which goes from 0 to 255"
+            "256 does not fit u8: the range is 0 to 255"
         );
         assert!(DType::Bool.parse("2").is_err());
         assert!(DType::I32.parse("1.5").is_err());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_ours_or_those_of_msl_and_double_is_refused() {
+    fn names_are_the_engine_s_or_those_of_msl_and_double_is_rejected() {
         assert_eq!(named("half").unwrap(), DType::F16);
         assert_eq!(named("u64").unwrap(), DType::U64);
         let error = named("double").unwrap_err();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn float32_holds_bfloat16_exactly() {
+    fn float32_represents_bfloat16_exactly() {
         let array = Array {
             dtype: DType::BF16,
             shape: vec![1],
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_short_numbers_and_strings_for_what_is_no_number() {
+    fn json_has_short_numbers_and_strings_for_nan() {
         assert_eq!(
             DType::F32.to_json(&0.1_f32.to_le_bytes()).to_string(),
             "0.1"

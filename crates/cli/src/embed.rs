@@ -1,22 +1,24 @@
-//! `bessemer embed`: texts as vectors.
+//! `bessemer embed`: text embeddings.
+
+use std::io::Write;
+
+use anyhow::Result;
+use bessemer_llm::{Encoder, Tokenizer};
+use clap::Args;
+use serde_json::json;
 
 use crate::args::count;
 use crate::failure::{Outcome, Usage};
 use crate::language::{self, DeviceArg, ModelArgs};
 use crate::terminal::{self, Out};
-use anyhow::Result;
-use bessemer_llm::{Encoder, Tokenizer};
-use clap::Args;
-use serde_json::json;
-use std::io::Write;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct EmbedArgs {
-    /// The texts
+    /// Texts to embed
     #[arg(value_name = "TEXT", required = true)]
     pub(crate) texts: Vec<String>,
-    /// An encoder's file or directory, or a name that `bessemer models` lists; pulled on first use
+    /// Encoder to use: a file, a directory or a name listed by `bessemer models`, which is pulled on first use
     #[arg(short, long, value_name = "PATH|NAME", default_value = "minilm")]
     pub(crate) model: String,
     /// Device to run on
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &EmbedArgs, out: &mut Out) -> Result<Outcome> {
         let tokens = tokenizer.encode(text, true)?;
         if tokens.len() > encoder.config().context {
             return Err(Usage::error(format!(
-                "a text has {} tokens, and the model takes {}",
+                "a text has {} tokens; the model's limit is {}",
                 tokens.len(),
                 encoder.config().context
             )));

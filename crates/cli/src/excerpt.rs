@@ -1,15 +1,17 @@
-//! Messages shown at their place in the source.
+//! Messages with an excerpt of the source.
 
-use crate::terminal::style;
-use anstyle::Style;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Longest piece of a line that is shown.
-const WIDTH: usize = 160;
-/// Files longer than this are not read for an excerpt.
-const LONGEST_FILE: u64 = 64 << 20;
+use anstyle::Style;
+
+use crate::terminal::style;
+
+/// Maximum number of characters of a line that are shown.
+const MAX_LINE_CHARS: usize = 160;
+/// Maximum size of a file that is read for an excerpt.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Texts of the files that messages point into, read once.
 #[derive(Debug, Default)]
@@ -17,7 +19,7 @@ pub(crate) struct Sources {
     files: BTreeMap<String, Option<Vec<String>>>,
 }
 
-/// A message and its place. Line and column count from 1; line 0 is an unknown place, column 0 the whole line.
+/// A message and its location. Line and column count from 1; line 0 is an unknown location, column 0 the whole line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'a> {
     pub(crate) file: &'a str,
@@ -30,13 +32,13 @@ pub(crate) struct Message<'a> {
 }
 
 impl Sources {
-    /// Makes a text known under a name, for sources that are not files.
+    /// Adds a text under a name, for sources that are not files.
     pub(crate) fn insert(&mut self, name: &str, text: &str) {
         let lines = text.lines().map(str::to_owned).collect();
         self.files.insert(name.to_owned(), Some(lines));
     }
 
-    /// A line by its number, from 1.
+    /// Returns a line by its number, from 1.
     pub(crate) fn line(&mut self, file: &str, line: u32) -> Option<&str> {
         let lines = self
             .files
@@ -56,14 +58,17 @@ impl Sources {
             style: colour,
             text,
         } = message;
-        let place = match (line, column) {
+        let location = match (line, column) {
             (0, _) if file.is_empty() => String::new(),
             (0, _) => format!("{file}: "),
             (_, 0) => format!("{file}:{line}: "),
             _ => format!("{file}:{line}:{column}: "),
         };
         let bold = style::STRONG;
-        writeln!(out, "{bold}{place}{bold:#}{colour}{kind}{colour:#}: {text}")?;
+        writeln!(
+            out,
+            "{bold}{location}{bold:#}{colour}{kind}{colour:#}: {text}"
+        )?;
         let Some(source) = self.line(file, line) else {
             return Ok(());
         };
@@ -84,7 +89,7 @@ impl Sources {
 
 fn read_lines(path: &Path) -> Option<Vec<String>> {
     let size = std::fs::metadata(path).ok().filter(|m| m.is_file())?.len();
-    if size > LONGEST_FILE {
+    if size > MAX_FILE_BYTES {
         return None;
     }
     let bytes = std::fs::read(path).ok()?;
@@ -92,8 +97,8 @@ fn read_lines(path: &Path) -> Option<Vec<String>> {
     Some(text.lines().map(str::to_owned).collect())
 }
 
-/// The piece of a line around a column (in bytes, from 1), tabs as four blanks and control characters
-/// as `?`, and the number of blanks before the caret.
+/// Returns the part of a line around a column (in bytes, from 1), with tabs as four spaces and control characters
+/// as `?`, and the number of spaces before the caret.
 fn excerpt(line: &str, column: u32) -> (String, Option<usize>) {
     let mut shown: Vec<char> = Vec::new();
     let mut caret = None;
@@ -111,12 +116,12 @@ fn excerpt(line: &str, column: u32) -> (String, Option<usize>) {
     if caret.is_none() && target == Some(line.len()) {
         caret = Some(shown.len());
     }
-    if shown.len() <= WIDTH {
+    if shown.len() <= MAX_LINE_CHARS {
         return (shown.into_iter().collect(), caret);
     }
-    let start = caret.unwrap_or(0).saturating_sub(WIDTH / 2);
-    let start = start.min(shown.len() - WIDTH);
-    let text = shown[start..start + WIDTH].iter().collect();
+    let start = caret.unwrap_or(0).saturating_sub(MAX_LINE_CHARS / 2);
+    let start = start.min(shown.len() - MAX_LINE_CHARS);
+    let text = shown[start..start + MAX_LINE_CHARS].iter().collect();
     (text, caret.map(|c| c - start))
 }
 
@@ -144,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caret_stands_under_the_column() {
+    fn the_caret_is_under_the_column() {
         assert_eq!(
             written(message(2, 3), "a\n\tx = é;\n"),
             "k.metal:2:3: error: no\n    2 |     x = é;\n      |      ^\n"
@@ -152,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_places_are_left_out() {
+    fn unknown_locations_are_omitted() {
         assert_eq!(written(message(9, 1), "a"), "k.metal:9:1: error: no\n");
         assert_eq!(written(message(0, 0), "a"), "k.metal: error: no\n");
         assert_eq!(
@@ -169,7 +174,7 @@ mod tests {
     fn long_lines_are_cut_around_the_caret() {
         let line = "x".repeat(1000) + "!" + &"y".repeat(1000);
         let (shown, caret) = excerpt(&line, 1001);
-        assert_eq!(shown.len(), WIDTH);
+        assert_eq!(shown.len(), MAX_LINE_CHARS);
         assert_eq!(&shown[caret.unwrap()..=caret.unwrap()], "!");
         assert_eq!(excerpt("\u{1b}[31m", 1), ("?[31m".to_owned(), Some(0)));
     }

@@ -1,11 +1,12 @@
-//! How a command ends: one table of exit codes, which the help texts show.
+//! Outcomes of commands: one table of exit codes, which the help texts show.
 
-use bessemer_hal::Error as DeviceError;
-use bessemer_llm::Error as ModelError;
 use std::fmt;
 use std::process::ExitCode;
 
-/// The table. Commands other than `msl` end with 0, 1, 2 or 130.
+use bessemer_hal::Error as DeviceError;
+use bessemer_llm::Error as ModelError;
+
+/// Exit codes with their meanings. Commands other than `msl` end with 0, 1, 2 or 130.
 const EXIT_CODES: [(Outcome, &str); 7] = [
     (Outcome::Clean, "done, nothing found"),
     (Outcome::NotCompiled, "msl: a kernel does not compile"),
@@ -15,7 +16,7 @@ const EXIT_CODES: [(Outcome, &str); 7] = [
     ),
     (
         Outcome::Usage,
-        "wrong usage, or a file that is missing, damaged or not supported",
+        "wrong usage, or a file that is missing, damaged or unsupported",
     ),
     (
         Outcome::Defect,
@@ -28,18 +29,18 @@ const EXIT_CODES: [(Outcome, &str); 7] = [
     (Outcome::Interrupted, "interrupted (ctrl-c)"),
 ];
 
-/// The table, for help texts.
+/// Formats the table for help texts.
 pub(crate) fn exit_codes() -> String {
     let rows = EXIT_CODES.map(|(outcome, text)| format!("\n  {:<4} {text}", outcome.code()));
     format!("Exit codes:{}", rows.concat())
 }
 
-/// How a command ended, from the best to the worst: a command that does several things ends with the worst.
+/// The outcome of a command, from the best to the worst: a command with several tasks ends with the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
-    /// Nothing to complain about.
+    /// Success, nothing found.
     Clean,
-    /// A kernel does something wrong.
+    /// A kernel has a defect.
     Defect,
     /// A kernel does not compile.
     NotCompiled,
@@ -66,7 +67,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome of an error: it depends on what went wrong, not on the command.
+    /// The outcome of an error: it depends on the error, not on the command.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         if error.downcast_ref::<Usage>().is_some() {
             return Self::Usage;
@@ -99,7 +100,7 @@ impl Outcome {
         }
     }
 
-    /// The name of what went wrong, in JSON.
+    /// The name of the outcome in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
@@ -119,18 +120,18 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Marks an error as the caller's: exit code 2. It carries the sentence, so that it is the context of
-/// whatever caused it.
+/// Marks an error as a usage error: exit code 2. It carries the message, so that it can be attached as context
+/// to its cause.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
 impl Usage {
-    /// A mistake without a deeper cause.
+    /// A usage error without a cause.
     pub(crate) fn error(message: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self(message.into()))
     }
 
-    /// For `with_context`.
+    /// A usage error for `with_context`.
     pub(crate) fn context(message: impl Into<String>) -> Self {
         Self(message.into())
     }
@@ -146,11 +147,12 @@ impl std::error::Error for Usage {}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use anyhow::Context as _;
 
+    use super::*;
+
     #[test]
-    fn a_mistake_of_the_caller_is_found_through_context_and_keeps_its_cause() {
+    fn a_usage_error_is_found_through_context_and_keeps_its_cause() {
         let cause = std::io::Error::other("no such file");
         let error = Err::<(), _>(cause)
             .context(Usage::context("cannot read a.npy"))
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_commands_tell_a_failed_tool_from_a_failed_compile() {
+    fn kernel_commands_distinguish_a_failed_tool_from_a_failed_compilation() {
         let failed = DeviceError::Toolchain {
             message: "no clang".to_owned(),
         };
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_outcome_and_commands_end_with_the_worst() {
+    fn the_table_has_every_exit_code_and_outcomes_are_ordered() {
         let help = exit_codes();
         for code in [0, 1, 2, 3, 4, 130] {
             assert!(help.contains(&format!("\n  {code} ")), "{help}");

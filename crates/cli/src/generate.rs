@@ -1,36 +1,38 @@
-//! `bessemer generate`: a text that follows from a prompt.
+//! `bessemer generate`: text from a prompt.
 
-use crate::answer;
-use crate::failure::{Outcome, Usage};
-use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
-use crate::terminal::{self, Out, style};
+use std::io::Read as _;
+
 use anyhow::{Context as _, Result};
 use bessemer_llm::generate::{Finish, Options, Report};
 use bessemer_llm::{EncodeOptions, Message, memory};
 use clap::Args;
 use serde_json::json;
-use std::io::Read as _;
+
+use crate::answer;
+use crate::failure::{Outcome, Usage};
+use crate::language::{self, Loaded, ModelArgs, SamplingArgs};
+use crate::terminal::{self, Out, style};
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GenerateArgs {
-    /// What to answer or, with --raw, to go on with; `-` is standard input
+    /// Prompt to answer or, with --raw, to continue; `-` is standard input
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: String,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
-    /// Go on with the prompt as it is, without the model's chat template
+    /// Continue the prompt as it is, without the model's chat template
     #[arg(long)]
     pub(crate) raw: bool,
     /// Parse special tokens such as <|im_start|> in a raw prompt; they are text otherwise
     #[arg(long, requires = "raw")]
     pub(crate) parse_special: bool,
-    /// What the model is told to be, before the prompt
+    /// Set the system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     pub(crate) system: Option<String>,
-    /// Write one JSON object at the end instead of the text as it comes
+    /// Write one JSON object at the end instead of streaming the text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
             let mut text = String::new();
             std::io::stdin()
                 .read_to_string(&mut text)
-                .context(Usage::context("standard input is no text"))?;
+                .context(Usage::context("standard input is not UTF-8"))?;
             text
         }
         text => text.to_owned(),
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
         None => {
             if !args.raw {
                 let note = "the model has no chat template: the prompt is continued, as with --raw";
-                terminal::complain("note", style::WARNING, note);
+                terminal::write_message("note", style::WARNING, note);
             }
             let options = EncodeOptions {
                 add_special: true,
@@ -88,8 +90,9 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
         stops: loaded.tokenizer.stops().to_vec(),
     };
     let shown = (!args.json).then_some(&mut *out);
-    let model = (&mut loaded.session, &loaded.tokenizer);
-    let (text, report) = answer::write(model, &ids, &options, &args.sampling.stop, shown)?;
+    let (session, tokenizer) = (&mut loaded.session, &loaded.tokenizer);
+    let stops = &args.sampling.stop;
+    let (text, report) = answer::write(session, tokenizer, &ids, &options, stops, shown)?;
     if args.json {
         let cost = Cost::of(&mut loaded, &options, &report)?;
         terminal::write_json(
@@ -118,11 +121,11 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<Outcome> {
     }
 }
 
-/// What a token cost, on average over the tokens made.
+/// Average cost of a generated token.
 struct Cost {
     launches: usize,
     command_buffers: usize,
-    /// Read from weights, keys and values; on a device, all that kernels read and wrote.
+    /// Bytes read from weights and KV cache; on a device, all bytes that kernels read and write.
     bytes: u64,
 }
 
@@ -130,8 +133,8 @@ impl Cost {
     fn of(loaded: &mut Loaded, options: &Options, report: &Report) -> Result<Self> {
         let session = &mut loaded.session;
         let len = session.cache().len(0);
-        let usual = len - report.ids.len().min(len) / 2;
-        if let Some(counts) = session.counts(&options.sampling, usual)? {
+        let average_len = len - report.ids.len().min(len) / 2;
+        if let Some(counts) = session.counts(&options.sampling, average_len)? {
             return Ok(Self {
                 launches: counts.launches,
                 command_buffers: counts.command_buffers,
@@ -139,11 +142,11 @@ impl Cost {
             });
         }
         let (transformer, cache) = (session.transformer(), session.cache());
-        let position = cache.bytes() / cache.capacity().next_multiple_of(64);
+        let bytes_per_position = cache.bytes() / cache.capacity().next_multiple_of(64);
         Ok(Self {
             launches: 0,
             command_buffers: 0,
-            bytes: (transformer.bytes_per_token() + position * usual) as u64,
+            bytes: (transformer.bytes_per_token() + bytes_per_position * average_len) as u64,
         })
     }
 }

@@ -5,17 +5,18 @@ mod apple;
 #[cfg(target_os = "linux")]
 mod linux;
 
+use std::time::Duration;
+
+use anyhow::Result;
+use bessemer_hal::{Device, Family, LanguageVersion, noop};
+
+use crate::args::{CompileArgs, ModeArg, RunArgs};
 #[cfg(target_vendor = "apple")]
 use apple as system;
 #[cfg(target_os = "linux")]
 use linux as system;
 
-use crate::args::{CompileArgs, ModeArg, RunArgs};
-use anyhow::Result;
-use bessemer_hal::{Device, Family, LanguageVersion, noop};
-use std::time::Duration;
-
-/// What the command line says about the device; what it leaves open, the environment decides.
+/// Device options of the command line; the environment supplies the rest.
 #[derive(Debug, Default)]
 #[cfg_attr(
     not(any(target_vendor = "apple", target_os = "linux")),
@@ -31,10 +32,10 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// For compiling only, where nothing runs: the plain way of compiling, whatever the environment says.
+    /// For compiling without running: the default way of compiling, independent of the environment.
     pub(crate) fn compiling(args: &CompileArgs) -> Self {
         Self {
-            // The software device alone has modes.
+            // Only the software device has modes.
             mode: cfg!(target_os = "linux").then_some(ModeArg::Fast),
             family: args.family,
             language: args.language,
@@ -56,7 +57,7 @@ impl From<&RunArgs> for Setup {
     }
 }
 
-/// What `bessemer devices` has to say.
+/// The output of `bessemer devices`.
 #[derive(Debug, Default)]
 pub(crate) struct Inventory {
     /// Sentences about this machine as a whole.
@@ -64,12 +65,12 @@ pub(crate) struct Inventory {
     pub(crate) devices: Vec<Listed>,
 }
 
-/// A device with what its driver alone knows.
+/// A device with details known only to its driver.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) device: Device,
     pub(crate) is_default: bool,
-    /// Names and values beyond [`bessemer_hal::DeviceInfo`], in the words of the table; JSON has them in snake case.
+    /// Names and values beyond [`bessemer_hal::DeviceInfo`], as shown in the table; JSON has the names in snake case.
     pub(crate) details: Vec<(&'static str, String)>,
 }
 
@@ -78,7 +79,7 @@ pub(crate) fn open(setup: &Setup) -> Result<Device> {
     system::open(setup)
 }
 
-/// Finds out whether there is a compiler for kernels at all.
+/// Checks whether there is a compiler for kernels.
 pub(crate) fn compiler() -> Result<()> {
     system::compiler()
 }
@@ -100,23 +101,24 @@ pub(crate) fn inventory() -> Result<Inventory> {
 /// Systems without any Metal device.
 #[cfg(not(any(target_vendor = "apple", target_os = "linux")))]
 mod system {
-    use super::{Inventory, Setup};
     use anyhow::{Result, bail};
     use bessemer_hal::Device;
 
-    const NOTHING: &str = "there is no Metal GPU here, which needs macOS or iOS, and no software Metal device, which needs Linux";
+    use super::{Inventory, Setup};
+
+    const NO_DEVICE: &str = "there is no Metal GPU here, which needs macOS or iOS, and no software Metal device, which needs Linux";
 
     pub(super) fn open(_: &Setup) -> Result<Device> {
-        bail!(NOTHING)
+        bail!(NO_DEVICE)
     }
 
     pub(super) fn compiler() -> Result<()> {
-        bail!(NOTHING)
+        bail!(NO_DEVICE)
     }
 
     pub(super) fn inventory() -> Result<Inventory> {
         Ok(Inventory {
-            notes: vec![NOTHING.to_owned()],
+            notes: vec![NO_DEVICE.to_owned()],
             devices: Vec::new(),
         })
     }

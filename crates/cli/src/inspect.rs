@@ -1,9 +1,9 @@
-//! `bessemer inspect`: what is in a model's file.
+//! `bessemer inspect`: the contents of a model file.
 
-use crate::args::count;
-use crate::failure::{Outcome, Usage};
-use crate::table::Table;
-use crate::terminal::{self, Out, bytes, counted, style};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+
 use anyhow::Result;
 use bessemer::CacheType;
 use bessemer::quant::Precision;
@@ -13,23 +13,25 @@ use bessemer_llm::pull;
 use bessemer_llm::{Config, Tokenizer};
 use clap::{Args, ValueHint};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::path::PathBuf;
+
+use crate::args::count;
+use crate::failure::{Outcome, Usage};
+use crate::table::Table;
+use crate::terminal::{self, Out, bytes, counted, style};
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
-    /// A model's file or directory, or a name that `bessemer models` lists
+    /// Model to inspect: a file, a directory or a name listed by `bessemer models`
     #[arg(value_name = "FILE|NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) model: String,
-    /// Positions that memory is estimated for [default: the model's own, at most 4096]
+    /// Context size that memory is estimated for [default: the model's own, at most 4096]
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) context: Option<usize>,
     /// Estimate the memory of `generate --exact`
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Leave the tensors out
+    /// Omit the tensors
     #[arg(long)]
     pub(crate) brief: bool,
     /// Write JSON, with all metadata in full except lists of more than 64 elements
@@ -43,9 +45,9 @@ Examples:
   bessemer inspect model.gguf --context 8192
   bessemer inspect model.safetensors --json | jq '.memory.total'
 
-A file whose architecture is not supported is shown as well, without an estimate.";
+A file with an unsupported architecture is shown as well, without an estimate.";
 
-/// A path as it is; a listed model's name as the path it is kept at.
+/// Resolves a path, or the name of a listed model.
 pub(crate) fn locate(model: &str) -> Result<PathBuf> {
     let path = PathBuf::from(model);
     if path.exists() {
@@ -53,21 +55,21 @@ pub(crate) fn locate(model: &str) -> Result<PathBuf> {
     }
     let Some(listed) = pull::find(model) else {
         return Err(Usage::error(format!(
-            "there is no file and no listed model `{model}`; `bessemer models` lists them"
+            "no file or listed model `{model}`; see `bessemer models`"
         )));
     };
     let models = pull::directory()?;
     match listed.state(&models) {
         pull::State::Ready => Ok(listed.path(&models)),
         _ => Err(Usage::error(format!(
-            "{} is not there yet: run `bessemer pull {}`",
+            "{} has not been fetched: run `bessemer pull {}`",
             listed.name, listed.name
         ))),
     }
 }
 
-/// The context of those who name none, unless the model's is shorter.
-const DEFAULT_CONTEXT: usize = 4096;
+/// Default context size in tokens, unless the model's is smaller.
+const DEFAULT_CONTEXT_TOKENS: usize = 4096;
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
@@ -76,7 +78,7 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
     let config = Config::of(&model);
     let context = args.context.or_else(|| {
         let own = config.as_ref().ok()?.context;
-        Some(own.min(DEFAULT_CONTEXT))
+        Some(own.min(DEFAULT_CONTEXT_TOKENS))
     });
     let (cache, precision) = if args.exact {
         (CacheType::F32, Precision::Exact)
@@ -85,7 +87,7 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
     };
     let estimate = match (&config, context) {
         (Ok(config), Some(context)) => {
-            // What generation has in memory too.
+            // Generation has the tokenizer in memory too.
             let tokenizer = Tokenizer::of(&model);
             let estimate = Estimate::of(&model, config, context, cache, precision);
             drop(tokenizer);
@@ -93,7 +95,7 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
         }
         _ => None,
     };
-    let found = Found {
+    let inspection = Inspection {
         model: &model,
         config: config.as_ref(),
         context: context.unwrap_or(0),
@@ -101,16 +103,16 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<Outcome> {
         estimate,
     };
     if args.json {
-        terminal::write_json(out, &found.json(args.brief))?
+        terminal::write_json(out, &inspection.json(args.brief))?
     } else {
-        found.write(args.brief, out)?
+        inspection.write(args.brief, out)?
     }
     out.flush()?;
     Ok(Outcome::Clean)
 }
 
-/// All there is to say.
-struct Found<'a> {
+/// The contents of a model file.
+struct Inspection<'a> {
     model: &'a Model,
     config: Result<&'a Config, &'a bessemer_llm::Error>,
     context: usize,
@@ -136,15 +138,15 @@ fn axes(shape: &[usize]) -> String {
     axes.join(" × ")
 }
 
-impl Found<'_> {
-    /// How many tensors, numbers and bytes there are of each format.
+impl Inspection<'_> {
+    /// Number of tensors, elements and bytes of each format.
     fn formats(&self) -> BTreeMap<&'static str, (usize, usize, u64)> {
         let mut all = BTreeMap::new();
         for tensor in self.model.tensors() {
-            let (tensors, numbers, bytes): &mut (usize, usize, u64) =
+            let (tensors, elements, bytes): &mut (usize, usize, u64) =
                 all.entry(Format::name(tensor.format)).or_default();
             *tensors += 1;
-            *numbers += tensor.count();
+            *elements += tensor.count();
             *bytes += tensor.bytes() as u64;
         }
         all
@@ -203,12 +205,12 @@ impl Found<'_> {
             tensors.write(out, strong)?;
             writeln!(out)?;
         }
-        let mut formats = Table::new(["format", "tensors", "numbers", "size"]);
-        for (format, (tensors, numbers, bytes)) in self.formats() {
+        let mut formats = Table::new(["format", "tensors", "elements", "size"]);
+        for (format, (tensors, elements, bytes)) in self.formats() {
             formats.row([
                 format.to_owned(),
                 tensors.to_string(),
-                millions(numbers),
+                millions(elements),
                 size(bytes),
             ]);
         }
@@ -227,7 +229,7 @@ impl Found<'_> {
             "\n{strong}memory at a context of {}{strong:#}",
             self.context
         )?;
-        let parts = [
+        let lines = [
             ("weights, in the file".to_owned(), estimate.weights),
             ("weights, repacked".to_owned(), estimate.repacked),
             (
@@ -236,10 +238,10 @@ impl Found<'_> {
             ),
             ("scratch".to_owned(), estimate.scratch),
             ("program and tokenizer".to_owned(), estimate.program),
-            ("together".to_owned(), estimate.total()),
+            ("total".to_owned(), estimate.total()),
         ];
-        for (what, count) in parts {
-            writeln!(out, "  {what:28} {:>10}", size(count))?;
+        for (name, count) in lines {
+            writeln!(out, "  {name:28} {:>10}", size(count))?;
         }
         if let Some(available) = memory::available() {
             let fits = if estimate.total() <= available {
@@ -272,8 +274,8 @@ impl Found<'_> {
                 "bytes": t.bytes(),
             })
         };
-        let format = |(name, (tensors, numbers, bytes)): (&str, (usize, usize, u64))| {
-            let value = json!({ "tensors": tensors, "numbers": numbers, "bytes": bytes });
+        let format = |(name, (tensors, elements, bytes)): (&str, (usize, usize, u64))| {
+            let value = json!({ "tensors": tensors, "numbers": elements, "bytes": bytes });
             (name.to_owned(), value)
         };
         let formats: serde_json::Map<_, _> = self.formats().into_iter().map(format).collect();
@@ -322,12 +324,12 @@ impl Found<'_> {
     }
 }
 
-/// A value as JSON; of long lists only type and length.
+/// Converts a value to JSON; long arrays are reduced to type and length.
 fn to_json(value: &Value) -> serde_json::Value {
-    const LONGEST: usize = 64;
+    const MAX_ARRAY_LEN: usize = 64;
     match value {
         Value::String(text) => json!(text),
-        Value::Bool(truth) => json!(truth),
+        Value::Bool(value) => json!(value),
         Value::I8(_)
         | Value::I16(_)
         | Value::I32(_)
@@ -340,13 +342,13 @@ fn to_json(value: &Value) -> serde_json::Value {
             (_, Some(n)) => json!(n as i64),
             (_, None) => serde_json::Value::Null,
         },
-        Value::Array(array) if array.len() > LONGEST => {
+        Value::Array(array) if array.len() > MAX_ARRAY_LEN => {
             json!({ "elements": array.element_name(), "length": array.len() })
         }
         Value::Array(array) => (0..array.len())
             .filter_map(|i| array.get(i))
             .map(|v| to_json(&v))
             .collect(),
-        natural => json!(natural.natural()),
+        unsigned => json!(unsigned.natural()),
     }
 }

@@ -1,16 +1,18 @@
 //! Ctrl-C: exit code 130, and no partial files.
 //!
-//! While a command is [`watching`], the first ctrl-c only sets a flag, so that an answer can end where it is. At all
-//! other times, and the second time, it ends the program at once.
+//! While a command is [`watching`], the first ctrl-c only sets a flag, so that generation can stop and keep its text.
+//! At all other times, and the second time, it ends the program immediately.
 
-use crate::failure::Outcome;
-use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How often ctrl-c was pressed since the command began to watch.
+use anyhow::{Context as _, Result};
+
+use crate::failure::Outcome;
+
+/// Number of times ctrl-c was pressed since the command started watching.
 static PRESSED: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: AtomicBool = AtomicBool::new(false);
 /// Files and directories to remove when the program is interrupted.
@@ -26,7 +28,7 @@ pub(crate) fn catch() -> Result<()> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .iter()
             {
-                // Most of them are not there at any one time.
+                // Most of them do not exist at any one time.
                 let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
             }
             std::process::exit(Outcome::Interrupted.code().into());
@@ -35,7 +37,7 @@ pub(crate) fn catch() -> Result<()> {
     .context("cannot catch ctrl-c")
 }
 
-/// Runs `body`, in which [`pressed`] says whether there was a ctrl-c.
+/// Runs `body`, in which [`pressed`] tells whether ctrl-c was pressed.
 pub(crate) fn watching<T>(body: impl FnOnce() -> T) -> T {
     PRESSED.store(0, Ordering::SeqCst);
     WATCHED.store(true, Ordering::SeqCst);
@@ -44,7 +46,7 @@ pub(crate) fn watching<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether ctrl-c was pressed since [`watching`] began.
+/// Returns whether ctrl-c was pressed since [`watching`] started.
 pub(crate) fn pressed() -> bool {
     PRESSED.load(Ordering::SeqCst) > 0
 }

@@ -1,9 +1,10 @@
-//! What the commands that run language models share: finding and loading one, and how it is used.
+//! Shared code of the commands that run language models: options, and loading a model.
 
-use crate::args::count;
-use crate::failure::Usage;
-use crate::pull;
-use crate::terminal::{self, style};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::Result;
 use bessemer::CacheType;
 use bessemer::Device;
@@ -17,15 +18,16 @@ use bessemer_llm::pull::{self as models, State};
 use bessemer_llm::{ChatTemplate, Config, Sampling, Tokenizer, Transformer};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-/// Which model, and how it runs.
+use crate::args::count;
+use crate::failure::Usage;
+use crate::pull;
+use crate::terminal::{self, style};
+
+/// Model options.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
-    /// A model's file or directory, or a name that `bessemer models` lists; pulled on first use
+    /// Model to use: a file, a directory or a name listed by `bessemer models`, which is pulled on first use
     #[arg(short, long, value_name = "PATH|NAME", default_value = DEFAULT_MODEL)]
     pub(crate) model: String,
     /// Device to run on
@@ -33,9 +35,9 @@ pub(crate) struct ModelArgs {
     pub(crate) device: DeviceArg,
     /// Multiply dequantised weights with f32 activations, and keep f32 keys and values
     ///
-    /// Otherwise activations on the CPU are rounded to 8 bits with a scale for every 32 of them, as llama.cpp does: each is
-    /// off by up to 0.4 % of the largest of its 32. Prompts may be multiplied with weights of f16 or bf16 as integers of 13
-    /// bits: activations are off by up to 0.013 % of the largest of 128, weights by up to 0.025 %.
+    /// Otherwise activations on the CPU are quantised to 8 bits with a scale per 32 of them, as in llama.cpp: the error of
+    /// each is at most 0.4 % of the largest of its 32. Prompts may be multiplied by f16 or bf16 weights in 13-bit fixed
+    /// point: the error of activations is at most 0.013 % of the largest of 128, that of weights at most 0.025 %.
     #[arg(long)]
     pub(crate) exact: bool,
     /// Context size in tokens [default: the model's own, at most 4096]
@@ -43,17 +45,17 @@ pub(crate) struct ModelArgs {
     pub(crate) context: Option<usize>,
     /// Type of the KV cache [default: f16; with --exact f32]
     ///
-    /// q8_0 has 8 bits and a scale for every 32 numbers: each is off by up to 0.45 % of the largest of its 32, and
-    /// all take about half the memory of f16. All three work on every device.
+    /// q8_0 has 8 bits and a scale per 32 elements: the error of each is at most 0.45 % of the largest of its 32, and
+    /// the cache takes about half the memory of f16. All three types are supported on every device.
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(crate) cache: Option<CacheArg>,
-    /// Make room when the context is full, instead of ending the answer
+    /// Shift the context when it is full, instead of ending the answer
     ///
-    /// The first tokens stay, the older half of the others is forgotten, and the rest is computed anew at its new
-    /// place. A chat also forgets its oldest questions and answers where they take more than half of the context.
+    /// The first tokens are kept, the older half of the others is dropped, and the rest is recomputed at its new
+    /// positions. A chat also drops its oldest questions and answers if they take more than half of the context.
     #[arg(long)]
     pub(crate) context_shift: bool,
-    /// Tokens that stay when room is made [default: the prompt; at most half of the context]
+    /// Number of first tokens to keep when the context is shifted [default: the prompt; at most half of the context]
     #[arg(long, value_name = "N", requires = "context_shift")]
     pub(crate) keep: Option<usize>,
     /// Threads to use [default: all cores]
@@ -61,27 +63,27 @@ pub(crate) struct ModelArgs {
     pub(crate) threads: Option<usize>,
 }
 
-/// The model of those who name none.
+/// Default model.
 pub(crate) const DEFAULT_MODEL: &str = "smollm2";
 
-/// The context of those who name none, unless the model's is shorter: memory for it is set aside.
-const DEFAULT_CONTEXT: usize = 4096;
+/// Default context size in tokens, unless the model's is smaller; the KV cache is allocated for it.
+const DEFAULT_CONTEXT_TOKENS: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DeviceArg {
-    /// An Apple GPU where there is one, the CPU elsewhere, or what BESSEMER_DEVICE says
+    /// An Apple GPU if there is one, otherwise the CPU; or the device set by BESSEMER_DEVICE
     Auto,
     /// The CPU
     Cpu,
     /// An Apple GPU
     Metal,
-    /// The software Metal device: the GPU's kernels on the CPU, to try them and not for speed
+    /// The software Metal device: the GPU's kernels on the CPU, for testing rather than speed
     Soft,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CacheArg {
-    /// Nothing is rounded
+    /// Full precision
     F32,
     /// Half the memory
     F16,
@@ -100,7 +102,7 @@ impl From<CacheArg> for CacheType {
     }
 }
 
-/// How tokens are chosen.
+/// Sampling options.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SamplingArgs {
     /// Sampling temperature: 0 is greedy, higher is more varied [default: 0, in a chat 0.7]
@@ -160,13 +162,13 @@ pub(crate) struct SamplingArgs {
     /// Add X to the logit of a token, given by its id; may be repeated
     #[arg(long, value_name = "TOKEN=X", value_parser = bias)]
     pub(crate) logit_bias: Vec<(u32, f32)>,
-    /// End at this text; may be repeated
+    /// Stop at this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
-    /// Seed of the sampler: the same seed gives the same text
+    /// Seed of the sampler; the same seed gives the same text
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Maximum number of tokens to generate [default: until the text ends or the context is full]
+    /// Maximum number of tokens to generate [default: until the model stops or the context is full]
     #[arg(short = 'n', long, value_name = "N", value_parser = count)]
     pub(crate) max_tokens: Option<usize>,
 }
@@ -176,11 +178,11 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
         let (token, bias) = text.split_once('=')?;
         Some((token.parse().ok()?, bias.parse().ok()?))
     };
-    parse().ok_or_else(|| "a token's number and a bias are needed, such as 42=-1.5".to_owned())
+    parse().ok_or_else(|| "expected TOKEN=BIAS, such as 42=-1.5".to_owned())
 }
 
 impl SamplingArgs {
-    /// The choices, with a temperature for those who name none.
+    /// The sampling parameters; `temperature` is the default temperature.
     pub(crate) fn sampling(&self, temperature: f32) -> Result<Sampling> {
         let sampling = Sampling {
             logit_bias: self.logit_bias.clone(),
@@ -200,7 +202,7 @@ impl SamplingArgs {
         Ok(sampling)
     }
 
-    /// Refuses biases of tokens that there are not.
+    /// Rejects biases of unknown tokens.
     pub(crate) fn check_tokens(&self, tokenizer: &Tokenizer) -> Result<()> {
         let count = tokenizer.vocab();
         match self.logit_bias.iter().find(|(id, _)| *id as usize >= count) {
@@ -211,13 +213,13 @@ impl SamplingArgs {
         }
     }
 
-    /// The most tokens there may be.
+    /// Maximum number of tokens to generate.
     pub(crate) fn limit(&self) -> usize {
         self.max_tokens.unwrap_or(usize::MAX)
     }
 }
 
-/// What a device is called on the command line.
+/// The name of a device on the command line.
 pub(crate) fn short_name(device: &Device) -> &'static str {
     match device.hal().map(|hal| hal.info().kind) {
         None => "cpu",
@@ -227,7 +229,7 @@ pub(crate) fn short_name(device: &Device) -> &'static str {
     }
 }
 
-/// Bytes of memory that a model may take on a device, where that is known.
+/// Bytes of memory that a model may take on a device, if known.
 fn available(device: &Device) -> Option<u64> {
     let limit = device.hal().map(|hal| {
         let all = hal.info().recommended_working_set;
@@ -238,9 +240,9 @@ fn available(device: &Device) -> Option<u64> {
 
 /// A model that is ready to generate.
 pub(crate) struct Loaded {
-    /// As the user named it, or the name of its file.
+    /// The name from the command line, or the file name.
     pub(crate) name: String,
-    /// Where it runs, as the command line has it.
+    /// Its device, as named on the command line.
     pub(crate) device: &'static str,
     pub(crate) file: Model,
     pub(crate) tokenizer: Tokenizer,
@@ -248,7 +250,7 @@ pub(crate) struct Loaded {
 }
 
 impl ModelArgs {
-    /// A model by its name, and everything else as it comes.
+    /// Options with defaults for everything else.
     pub(crate) fn of(model: &str, device: DeviceArg, threads: Option<usize>) -> Self {
         Self {
             model: model.to_owned(),
@@ -262,7 +264,7 @@ impl ModelArgs {
         }
     }
 
-    /// The device, or why it cannot be used.
+    /// Opens the device.
     pub(crate) fn device(&self) -> Result<Device> {
         let device = match self.device {
             DeviceArg::Auto => Device::current(),
@@ -273,26 +275,26 @@ impl ModelArgs {
         device.map_err(|e| Usage::error(e.to_string()))
     }
 
-    /// Finds the model's file, pulling it if it is known by name and not there yet.
+    /// Opens the model file; a model named by `bessemer models` is pulled first if it is missing.
     pub(crate) fn open(&self) -> Result<Model> {
         if let Some(n) = self.threads {
             let used = bessemer::pool::set_threads(n);
             if used < n {
-                let note = format!("{used} threads are used: as many as there are cores");
-                terminal::complain("note", style::WARNING, &note);
+                let note = format!("using {used} threads, one for each core");
+                terminal::write_message("note", style::WARNING, &note);
             }
         }
         let path = locate(&self.model)?;
         Ok(Model::open(&path)?)
     }
 
-    /// Loads a model for generation, if it fits the memory.
+    /// Loads a model for generation, if it fits in memory.
     pub(crate) fn load(&self) -> Result<Loaded> {
-        self.load_for(DEFAULT_CONTEXT)
+        self.load_for(DEFAULT_CONTEXT_TOKENS)
     }
 
-    /// The same, with another context for those who name none.
-    pub(crate) fn load_for(&self, usual: usize) -> Result<Loaded> {
+    /// As [`ModelArgs::load`], with another default context size.
+    pub(crate) fn load_for(&self, default_context: usize) -> Result<Loaded> {
         let device = self.device()?;
         let file = self.open()?;
         let config = Config::of(&file)?;
@@ -307,13 +309,13 @@ impl ModelArgs {
             Precision::Fast
         };
         let kind = self.cache.map_or(kind, CacheType::from);
-        let context = self.context.unwrap_or(config.context.min(usual));
+        let context = self.context.unwrap_or(config.context.min(default_context));
         if context > config.context {
             let note = format!(
-                "a context of {context} is longer than the {} the model was made for",
+                "a context of {context} is longer than the {} that the model was trained for",
                 config.context
             );
-            terminal::complain("note", style::WARNING, &note);
+            terminal::write_message("note", style::WARNING, &note);
         }
         let tokenizer = Tokenizer::of(&file)?;
         if let Some(available) = available(&device) {
@@ -321,8 +323,8 @@ impl ModelArgs {
         }
         let transformer = Transformer::on(&device, &file, Options { precision, context })?;
         let mut session = Session::new(Arc::new(transformer), kind)?;
-        // Kernels are compiled the first time, which takes a minute on the software device.
-        let wait = ProgressBar::new_spinner().with_message("making the kernels ready");
+        // Kernels are compiled on first use, which takes a minute on the software device.
+        let wait = ProgressBar::new_spinner().with_message("compiling kernels");
         if !device.is_cpu() {
             wait.enable_steady_tick(Duration::from_millis(120));
         }
@@ -340,7 +342,7 @@ impl ModelArgs {
 }
 
 impl Loaded {
-    /// Sets what is done when the context is full, for a prompt of so many tokens.
+    /// Enables context shift if requested; by default, `prompt` tokens are kept.
     pub(crate) fn shift(&mut self, args: &ModelArgs, prompt: usize) {
         if args.context_shift {
             let keep = args.keep.unwrap_or(prompt);
@@ -354,7 +356,7 @@ impl Loaded {
     }
 }
 
-/// What a model is called: its name, or that of its file.
+/// The display name of a model: its name, or the file name.
 fn name(model: &str) -> String {
     let path = Path::new(model);
     match path.file_name() {
@@ -363,7 +365,7 @@ fn name(model: &str) -> String {
     }
 }
 
-/// The path of a model by its name.
+/// Resolves the path or name of a model, and pulls it if it is missing.
 fn locate(model: &str) -> Result<PathBuf> {
     let path = PathBuf::from(model);
     if path.exists() {
@@ -372,7 +374,7 @@ fn locate(model: &str) -> Result<PathBuf> {
     let Some(listed) = models::find(model) else {
         let names: Vec<_> = models::MODELS.iter().map(|m| m.name).collect();
         return Err(Usage::error(format!(
-            "there is no file `{model}` and no model of that name; there are {}",
+            "no file or model `{model}`; known models are {}",
             names.join(", ")
         )));
     };
@@ -383,10 +385,10 @@ fn locate(model: &str) -> Result<PathBuf> {
     }
 }
 
-/// Writes how quickly it went to standard error, and what limit cut the text off, if one did.
+/// Writes the speed to standard error, and the limit that truncated the text, if any.
 pub(crate) fn write_speed(report: &Report, context: usize) {
     let quiet = style::QUIET;
-    // If nobody can read it, there is nobody to tell.
+    // If standard error is closed, there is nowhere to report it.
     let _ = writeln!(
         terminal::stderr(),
         "{quiet}prompt {}{} at {:.1} tok/s · {} at {:.1} tok/s · first after {:.0} ms{} · {}{quiet:#}",
@@ -415,5 +417,5 @@ pub(crate) fn write_speed(report: &Report, context: usize) {
         ),
         _ => return,
     };
-    terminal::complain("note", style::WARNING, &note);
+    terminal::write_message("note", style::WARNING, &note);
 }

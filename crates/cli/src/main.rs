@@ -1,7 +1,7 @@
 //! The `bessemer` command.
 //!
-//! Every subcommand is a file of its name. What a subcommand finds goes to standard output, what keeps
-//! it from working to standard error, and the exit code says which it was: see [`failure::Outcome`].
+//! Every subcommand is in a file of its name. Results are written to standard output, errors to standard error, and the
+//! exit code tells them apart: see [`failure::Outcome`].
 
 mod answer;
 mod args;
@@ -27,10 +27,12 @@ mod table;
 mod terminal;
 mod tune;
 
-use args::{Cli, Command};
-use clap::Parser as _;
-use failure::Outcome;
 use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Cli, Command};
+use failure::Outcome;
 use terminal::style;
 
 fn main() -> ExitCode {
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors; if nobody reads them, nothing is lost.
+            // Help and version are not errors; a closed output does not matter.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
         Ok(outcome) => outcome.into(),
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::complain("error", style::ERROR, &terminal::told(&error));
+            terminal::write_message("error", style::ERROR, &terminal::error_text(&error));
             Outcome::of(&error).into()
         }
     }

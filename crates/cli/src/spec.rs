@@ -1,15 +1,17 @@
-//! What arguments of a kernel look like on the command line.
+//! Syntax of kernel arguments on the command line.
 
-use crate::dtype::{self, Elements as _, Number};
+use std::path::PathBuf;
+use std::str::FromStr;
+
 use anyhow::{Context as _, Result, bail};
 use bessemer::DType;
 use bessemer::npy::Array;
 use bessemer_hal::{ConstantValue, Size};
 use half::f16;
-use std::path::PathBuf;
-use std::str::FromStr;
 
-/// Something bound to an index: `INDEX=VALUE`.
+use crate::dtype::{self, Elements as _, Number};
+
+/// A value bound to an index: `INDEX=VALUE`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Indexed<T> {
     pub(crate) index: u32,
@@ -40,23 +42,23 @@ fn parse_index(text: &str) -> Result<u32> {
         .with_context(|| format!("`{text}` is not an index"))
 }
 
-/// Where the bytes of a buffer come from.
+/// Source of the contents of a buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum BufferSpec {
     /// A `.npy` file, or raw bytes in a file of any other name; values of a `.npy` file are converted
-    /// to the type, raw bytes are taken to be of it.
+    /// to the type, raw bytes are interpreted as it.
     File { path: PathBuf, dtype: Option<DType> },
-    /// Values made on the spot.
+    /// Generated values.
     Values {
         dtype: DType,
         shape: Vec<usize>,
         values: Generator,
     },
-    /// Values that are written out, in a file of kernel tests.
+    /// Literal values in a kernel test.
     Literal(Array),
 }
 
-/// How values are made.
+/// Generator of values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Generator {
     Fill(Number),
@@ -64,7 +66,7 @@ pub(crate) enum Generator {
     Random(u64),
 }
 
-const GENERATORS: &str = "zeros, ones, iota, random, fill";
+const GENERATOR_NAMES: &str = "zeros, ones, iota, random, fill";
 
 impl FromStr for BufferSpec {
     type Err = anyhow::Error;
@@ -88,9 +90,9 @@ impl FromStr for BufferSpec {
             ("fill", [_, ..]) => bail!("`{text}` is not of the form fill:TYPE:COUNT:VALUE"),
             _ => None,
         };
-        if let Some((dtype, shape, generator, extra)) = generated {
+        if let Some((dtype, shape, generator, parameter)) = generated {
             let dtype = dtype::named(dtype)?;
-            let values = match (generator, extra) {
+            let values = match (generator, parameter) {
                 ("ones", _) => Generator::Fill(Number::Int(1)),
                 ("iota", _) => Generator::Iota,
                 ("fill", Some(value)) => Generator::Fill(dtype.parse(value)?),
@@ -108,7 +110,7 @@ impl FromStr for BufferSpec {
             });
         }
         if parts.len() >= 3 && dtype::named(parts[1]).is_ok() {
-            bail!("unknown values `{name}`; known are {GENERATORS}");
+            bail!("unknown values `{name}`; known are {GENERATOR_NAMES}");
         }
         if text.is_empty() {
             bail!("no file name");
@@ -142,7 +144,7 @@ fn parse_shape(text: &str) -> Result<Vec<usize>> {
 }
 
 impl Generator {
-    /// Writes the values over a buffer of whole elements.
+    /// Fills a buffer of whole elements.
     pub(crate) fn fill(self, dtype: DType, target: &mut [u8]) {
         let mut random = match self {
             Self::Random(seed) => SplitMix(seed),
@@ -159,7 +161,7 @@ impl Generator {
     }
 }
 
-/// Steele, Lea and Flood's generator: small, and any seed is as good as another.
+/// SplitMix64 (Steele, Lea and Flood): small, and every seed is equally good.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -171,7 +173,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// Floats lie in [-1, 1), integers in 0..100, which every type holds.
+    /// Returns floats in [-1, 1), integers in 0..100, which every type can represent.
     fn number(&mut self, dtype: DType) -> Number {
         let bits = self.next();
         if dtype.is_float() {
@@ -191,7 +193,7 @@ pub(crate) struct BytesSpec(pub(crate) Vec<u8>);
 impl FromStr for BytesSpec {
     type Err = anyhow::Error;
 
-    /// Values lie where a C structure of them would have them.
+    /// Lays values out as a C structure.
     fn from_str(text: &str) -> Result<Self> {
         let mut bytes = Vec::new();
         let mut dtype = None;
@@ -274,7 +276,7 @@ fn constant(dtype: DType, number: Number) -> Result<ConstantValue> {
     })
 }
 
-/// Where a buffer goes after the run.
+/// Output file of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OutSpec(pub(crate) PathBuf);
 
@@ -316,8 +318,8 @@ pub(crate) struct PrintSpec {
     pub(crate) count: usize,
 }
 
-/// Values printed when no number is given.
-const PRINTED: usize = 16;
+/// Default number of values to print.
+const DEFAULT_PRINT_COUNT: usize = 16;
 
 impl FromStr for PrintSpec {
     type Err = anyhow::Error;
@@ -331,7 +333,7 @@ impl FromStr for PrintSpec {
                     .ok()
                     .with_context(|| format!("`{count}` is not a number of values"))?,
             ),
-            None => (text, PRINTED),
+            None => (text, DEFAULT_PRINT_COUNT),
         };
         Ok(Self {
             index: parse_index(index)?,
@@ -408,12 +410,12 @@ mod tests {
     }
 
     #[test]
-    fn buffers_come_from_files_or_are_made() {
+    fn buffers_are_loaded_or_generated() {
         let file = |path: &str, dtype| BufferSpec::File {
             path: path.into(),
             dtype,
         };
-        let made = |dtype, shape: &[usize], values| BufferSpec::Values {
+        let generated = |dtype, shape: &[usize], values| BufferSpec::Values {
             dtype,
             shape: shape.to_vec(),
             values,
@@ -425,20 +427,20 @@ mod tests {
             ("zeros", file("zeros", None)),
             (
                 "zeros:f32:1024",
-                made(DType::F32, &[1024], Generator::Fill(Number::Int(0))),
+                generated(DType::F32, &[1024], Generator::Fill(Number::Int(0))),
             ),
             (
                 "ones:half:4x8",
-                made(DType::F16, &[4, 8], Generator::Fill(Number::Int(1))),
+                generated(DType::F16, &[4, 8], Generator::Fill(Number::Int(1))),
             ),
-            ("iota:u32:3", made(DType::U32, &[3], Generator::Iota)),
+            ("iota:u32:3", generated(DType::U32, &[3], Generator::Iota)),
             (
                 "random:f32:3:7",
-                made(DType::F32, &[3], Generator::Random(7)),
+                generated(DType::F32, &[3], Generator::Random(7)),
             ),
             (
                 "fill:f32:3:-0.5",
-                made(DType::F32, &[3], Generator::Fill(Number::Float(-0.5))),
+                generated(DType::F32, &[3], Generator::Fill(Number::Float(-0.5))),
             ),
         ];
         for (text, expected) in cases {
@@ -461,7 +463,7 @@ mod tests {
             ("zeros:f32:many", "`many` is not a number of elements"),
             (
                 "fill:u8:4:300",
-                "300 does not fit u8, which goes from 0 to 255",
+                "300 does not fit u8: the range is 0 to 255",
             ),
             ("", "no file name"),
         ];
@@ -479,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn made_values_are_what_their_names_say() {
+    fn generators_match_their_names() {
         let make = |generator: Generator, dtype: DType, count: usize| {
             let mut target = vec![0xff; count * dtype.size()];
             generator.fill(dtype, &mut target);
@@ -500,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_lie_as_in_a_structure() {
+    fn bytes_are_laid_out_as_a_structure() {
         let bytes = |text: &str| text.parse::<BytesSpec>().unwrap().0;
         assert_eq!(bytes("u32:64"), [64, 0, 0, 0]);
         assert_eq!(bytes("u16:1,2,3"), [1, 0, 2, 0, 3, 0]);
@@ -540,7 +542,7 @@ mod tests {
         assert!("16M".parse::<ByteCount>().is_err());
         let print: PrintSpec = "1:3".parse().unwrap();
         assert_eq!(print, PrintSpec { index: 1, count: 3 });
-        assert_eq!("1".parse::<PrintSpec>().unwrap().count, PRINTED);
+        assert_eq!("1".parse::<PrintSpec>().unwrap().count, DEFAULT_PRINT_COUNT);
         assert_eq!(
             "A=b=c".parse::<Define>().unwrap(),
             Define("A".into(), "b=c".into())

@@ -1,7 +1,8 @@
 //! Aligned columns of text.
 
-use anstyle::Style;
 use std::io::{self, Write};
+
+use anstyle::Style;
 
 /// Rows of cells under a heading.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    /// Writes the table; columns are as wide as their widest cell and two blanks apart.
+    /// Writes the table; columns are as wide as their widest cell and two spaces apart.
     pub(crate) fn write(&self, out: &mut impl Write, heading: Style) -> io::Result<()> {
         let mut widths: Vec<usize> = self.heading.iter().map(|h| width(h)).collect();
         for row in &self.rows {
@@ -41,7 +42,7 @@ impl Table {
     }
 }
 
-/// One row, without blanks after its last cell.
+/// Writes a row without trailing spaces.
 fn write_row<'a>(
     out: &mut impl Write,
     cells: impl Iterator<Item = &'a str>,
@@ -58,7 +59,7 @@ fn write_row<'a>(
     Ok(())
 }
 
-/// Characters are taken to be one column wide, which holds for MSL names and types.
+/// Number of columns: one per character, which is correct for MSL names and types.
 fn width(text: &str) -> usize {
     text.chars().count()
 }

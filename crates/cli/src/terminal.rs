@@ -1,9 +1,10 @@
-//! Writing to the terminal: colours only where they are wanted, and a reader that goes away is no error.
+//! Terminal output: colours if supported, and a closed pipe is not an error.
 
-use anstream::AutoStream;
 use std::io::{self, BufWriter, Write};
 
-/// The few styles in use.
+use anstream::AutoStream;
+
+/// Text styles.
 pub(crate) mod style {
     use anstyle::{AnsiColor, Style};
 
@@ -23,18 +24,18 @@ pub(crate) fn stdout() -> Out {
     BufWriter::new(AutoStream::auto(io::stdout()).lock())
 }
 
-/// Locks standard error; unbuffered, as what goes there should be seen at once.
+/// Locks standard error; unbuffered, so that messages appear immediately.
 pub(crate) fn stderr() -> AutoStream<io::StderrLock<'static>> {
     AutoStream::auto(io::stderr()).lock()
 }
 
-/// Writes one line to standard error. If nobody can read it, there is nobody to tell.
-pub(crate) fn complain(prefix: &str, prefix_style: anstyle::Style, text: &str) {
+/// Writes one line to standard error; errors are ignored, as there is nowhere to report them.
+pub(crate) fn write_message(prefix: &str, prefix_style: anstyle::Style, text: &str) {
     let _ = writeln!(stderr(), "{prefix_style}{prefix}{prefix_style:#}: {text}");
 }
 
-/// An error and its causes in one line, each once: some errors already say what their cause says.
-pub(crate) fn told(error: &anyhow::Error) -> String {
+/// Formats an error and its causes on one line, without duplicates: some errors already include their cause.
+pub(crate) fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {
@@ -46,7 +47,7 @@ pub(crate) fn told(error: &anyhow::Error) -> String {
     text
 }
 
-/// Whether an error means that the reader of our output has gone away.
+/// Returns whether an error means that the output pipe was closed.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
@@ -104,11 +105,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_everything_once() {
+    fn an_error_text_has_no_duplicates() {
         let twice = anyhow::anyhow!("no clang").context("decoder: no clang");
-        assert_eq!(told(&twice), "decoder: no clang");
+        assert_eq!(error_text(&twice), "decoder: no clang");
         let apart = anyhow::anyhow!("no clang").context("decoder");
-        assert_eq!(told(&apart), "decoder: no clang");
+        assert_eq!(error_text(&apart), "decoder: no clang");
     }
 
     #[test]

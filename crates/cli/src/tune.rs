@@ -1,24 +1,26 @@
-//! `bessemer tune`: which backend is quickest for what, measured.
+//! `bessemer tune`: measures which backend is fastest for each op.
 
-use crate::args::TuneArgs;
-use crate::failure::Outcome;
-use crate::terminal::{self, Out, style};
+use std::io::Write;
+
 use anyhow::Result;
 use bessemer::dispatch_table::OpClass;
 use bessemer_compat::numrs::{self, Measurement};
 use serde_json::json;
-use std::io::Write;
+
+use crate::args::TuneArgs;
+use crate::failure::Outcome;
+use crate::terminal::{self, Out, style};
 
 /// Runs the command.
 pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<Outcome> {
-    let mut found: Vec<Measurement> = Vec::new();
+    let mut measurements: Vec<Measurement> = Vec::new();
     let table = if args.show {
         numrs::dispatch_table()
     } else {
         numrs::tune(|measurement| {
             if !args.json {
                 let quiet = style::QUIET;
-                // A line that cannot be written is no reason to stop measuring.
+                // A failed write must not stop the measurement.
                 let _ = writeln!(
                     out,
                     "{quiet}{:<12}{quiet:#} {:>8} elements  {:<6} {:?}",
@@ -28,11 +30,11 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<Outcome> {
                     measurement.time
                 );
             }
-            found.push(*measurement);
+            measurements.push(*measurement);
         })?
     };
     if args.json {
-        let rows: Vec<_> = found
+        let rows: Vec<_> = measurements
             .iter()
             .map(|m| {
                 json!({

@@ -1,9 +1,10 @@
 //! macOS and iOS: the system's GPUs.
 
-use super::{Inventory, Listed, Setup};
-use crate::failure::Usage;
 use anyhow::Result;
 use bessemer_hal::{Device, apple};
+
+use super::{Inventory, Listed, Setup};
+use crate::failure::Usage;
 
 pub(super) fn open(setup: &Setup) -> Result<Device> {
     let software = [
@@ -16,13 +17,13 @@ pub(super) fn open(setup: &Setup) -> Result<Device> {
     ];
     if let Some((option, _)) = software.into_iter().find(|(_, given)| *given) {
         return Err(Usage::error(format!(
-            "{option} sets up the software Metal device, which runs on Linux; here kernels run on the GPU"
+            "{option} configures the software Metal device, which runs on Linux; here kernels run on the GPU"
         )));
     }
     Ok(apple::system_default()?)
 }
 
-/// It is part of the system.
+/// Always succeeds: the compiler is part of the system.
 pub(super) fn compiler() -> Result<()> {
     Ok(())
 }
@@ -40,7 +41,7 @@ pub(super) fn inventory() -> Result<Inventory> {
         .collect();
     let notes = if devices.is_empty() {
         vec![
-            "The system offers this process no Metal GPU. `system_profiler SPDisplaysDataType` lists those it has; a virtual machine may have none."
+            "The system offers this process no Metal GPU. `system_profiler SPDisplaysDataType` lists them; a virtual machine may have none."
                 .to_owned(),
         ]
     } else {

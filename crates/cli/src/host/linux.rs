@@ -1,11 +1,13 @@
 //! Linux: no Metal GPU, but the software device.
 
-use super::{Inventory, Listed, Setup};
-use crate::args::ModeArg;
+use std::num::NonZero;
+
 use anyhow::{Context as _, Result};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
 use bessemer_hal::{Device, env};
-use std::num::NonZero;
+
+use super::{Inventory, Listed, Setup};
+use crate::args::ModeArg;
 
 pub(super) fn open(setup: &Setup) -> Result<Device> {
     Ok(soft::device(options(setup)?)?)
@@ -16,8 +18,8 @@ pub(super) fn compiler() -> Result<()> {
     Ok(())
 }
 
-/// What the command line says, then the environment, then what suits this program: kernels of unknown
-/// quality run in a process of their own.
+/// Options from the command line, then the environment, then this program's defaults: untrusted kernels run in a
+/// separate process.
 fn options(setup: &Setup) -> Result<SoftOptions> {
     let mut options = SoftOptions::from_env()?;
     if env::text(env::SOFT_MODE).is_none() {
@@ -68,7 +70,7 @@ pub(super) fn inventory() -> Result<Inventory> {
         ("compiler", compiler),
         ("cache", cache),
     ];
-    let device = soft::device(options).context("the software Metal device cannot be set up")?;
+    let device = soft::device(options).context("cannot open the software Metal device")?;
     Ok(Inventory {
         notes: vec![
             "There is no Metal GPU here: this is Linux, and Metal needs macOS or iOS.".to_owned(),

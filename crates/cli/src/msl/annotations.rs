@@ -1,10 +1,11 @@
-//! GitHub annotations: workflow commands that put findings beside the lines of a pull request.
+//! GitHub annotations: workflow commands that show findings next to the lines of a pull request.
+
+use std::io::{self, Write};
 
 use crate::excerpt::Sources;
 use crate::msl::finding::{Finding, Findings};
-use std::io::{self, Write};
 
-/// Writes one line a finding.
+/// Writes one line per finding.
 pub(crate) fn write(
     out: &mut impl Write,
     findings: &Findings<'_>,
@@ -38,8 +39,8 @@ fn write_finding(out: &mut impl Write, finding: &Finding, sources: &mut Sources)
         .map(|(name, value)| format!("{name}={}", escape_property(&value)))
         .collect();
     let mut message = finding.message.clone();
-    for (place, note) in &finding.related {
-        message += &format!("\n{}:{}: note: {note}", place.file, place.line);
+    for (location, note) in &finding.related {
+        message += &format!("\n{}:{}: note: {note}", location.file, location.line);
     }
     let level = if finding.is_error { "error" } else { "warning" };
     writeln!(
@@ -50,14 +51,14 @@ fn write_finding(out: &mut impl Write, finding: &Finding, sources: &mut Sources)
     )
 }
 
-/// Escapes a message as runners decode it.
+/// Escapes a message for the runner.
 fn escape_data(text: &str) -> String {
     text.replace('%', "%25")
         .replace('\r', "%0D")
         .replace('\n', "%0A")
 }
 
-/// Escapes a property, in which `:` and `,` have a meaning as well.
+/// Escapes a property, in which `:` and `,` are special too.
 fn escape_property(text: &str) -> String {
     escape_data(text).replace(':', "%3A").replace(',', "%2C")
 }
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_escaped_where_they_stand() {
+    fn properties_and_messages_are_escaped() {
         let location = Location {
             file: "a,b/c:d 100%.metal".to_owned(),
             line: 3,
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_a_file_has_a_title_only() {
+    fn findings_without_a_file_have_only_a_title() {
         let finding = Finding {
             rule: "check/race".to_owned(),
             is_error: false,

@@ -1,15 +1,17 @@
-//! Known reports: those of a baseline do not fail `msl run` and `msl test`.
+//! Baselines: known reports do not fail `msl run` and `msl test`.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+use bessemer_hal::{Baseline, Report};
+use clap::{Args, ValueHint};
 
 use crate::excerpt::Sources;
 use crate::failure::Usage;
 use crate::msl::source::Source;
 use crate::terminal::{self, style};
-use anyhow::{Context as _, Result};
-use bessemer_hal::{Baseline, Report};
-use clap::{Args, ValueHint};
-use std::cell::RefCell;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 #[derive(Debug, Args)]
 pub(crate) struct BaselineArgs {
@@ -21,24 +23,24 @@ pub(crate) struct BaselineArgs {
     update_baseline: bool,
 }
 
-/// The baseline of a command, and the reports it was asked about.
+/// The baseline of a command, and the known reports so far.
 #[derive(Debug)]
 pub(crate) struct KnownReports {
     path: Option<PathBuf>,
-    /// None while it is being written: then everything is known.
+    /// `None` while it is being written: then every report is known.
     baseline: Option<Baseline>,
-    known: Mutex<Seen>,
+    known: Mutex<KnownList>,
 }
 
-/// Reports that are known, and the baseline of them.
+/// Known reports with their source lines.
 #[derive(Debug, Default)]
-struct Seen {
+struct KnownList {
     reports: Vec<Report>,
     lines: Vec<Option<String>>,
 }
 
 impl KnownReports {
-    /// Reads the baseline, if there is to be one.
+    /// Reads the baseline, if one is given.
     pub(crate) fn load(args: &BaselineArgs) -> Result<Self> {
         let baseline = match &args.baseline {
             Some(_) if args.update_baseline => None,
@@ -58,40 +60,39 @@ impl KnownReports {
         })
     }
 
-    /// The reports of one run that are not known.
-    pub(crate) fn judge(&self, reports: Vec<Report>, source: &Source) -> Vec<Report> {
+    /// Returns the reports of one run that are not known.
+    pub(crate) fn filter(&self, reports: Vec<Report>, source: &Source) -> Vec<Report> {
         let sources = RefCell::new(source.sources());
         let (known, new) = match &self.baseline {
             None => (reports, Vec::new()),
             Some(baseline) => {
-                let judged = baseline.filter(reports, |report| line(&sources, report));
-                (judged.known, judged.new)
+                let diff = baseline.filter(reports, |report| line(&sources, report));
+                (diff.known, diff.new)
             }
         };
-        let mut seen = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for report in known {
-            seen.lines.push(line(&sources, &report));
-            seen.reports.push(report);
+            list.lines.push(line(&sources, &report));
+            list.reports.push(report);
         }
         new
     }
 
-    /// How many reports were known.
+    /// Number of known reports.
     pub(crate) fn count(&self) -> usize {
-        let seen = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.reports.len()
+        let list = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        list.reports.len()
     }
 
-    /// Writes the baseline if that was asked for; otherwise, after a run of everything, names entries that are not
-    /// needed any more.
+    /// Writes the baseline if requested; otherwise, after a complete run, notes entries that are not needed any more.
     pub(crate) fn finish(&self, is_complete: bool) -> Result<()> {
         let Some(path) = &self.path else {
             return Ok(());
         };
         let shown = path.display();
-        let mut seen = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let Seen { reports, lines } = std::mem::take(&mut *seen);
-        // The lines are asked for in the order of the reports, each once.
+        let mut list = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let KnownList { reports, lines } = std::mem::take(&mut *list);
+        // Each line is requested once, in the order of the reports.
         let lines = RefCell::new(lines.into_iter());
         let line = |_: &Report| lines.borrow_mut().next().flatten();
         match &self.baseline {
@@ -105,7 +106,7 @@ impl KnownReports {
                     let text = format!(
                         "{shown}: {kind} in kernel `{kernel}` of {file} is not reported any more"
                     );
-                    terminal::complain("note", style::STRONG, &text);
+                    terminal::write_message("note", style::STRONG, &text);
                 }
             }
             Some(_) => {}

@@ -1,8 +1,15 @@
-//! `bessemer msl check`: does everything compile?
+//! `bessemer msl check`: compiles all kernels.
 
 mod bisect;
 mod output;
 mod summary;
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use anyhow::Result;
+use bessemer_hal::msl::{Diagnostic, DiagnosticKind, Severity};
+use bessemer_hal::{Device, Error, Library, suppression_warnings};
 
 use crate::args::CheckArgs;
 use crate::failure::{Outcome, Usage};
@@ -12,32 +19,27 @@ use crate::msl::library::compile;
 use crate::msl::parallel::{Progress, in_parallel, jobs};
 use crate::msl::source::{self, Source};
 use crate::terminal::Out;
-use anyhow::Result;
-use bessemer_hal::msl::{Diagnostic, DiagnosticKind, Severity};
-use bessemer_hal::{Device, Error, Library, suppression_warnings};
-use std::collections::BTreeSet;
-use std::time::Instant;
 
-/// Kernels that are compiled in full without being asked to: about ten seconds on two cores.
+/// Maximum number of kernels that are compiled in full by default: about ten seconds on two cores.
 const MAX_FULL_KERNELS: usize = 32;
 
-/// A message and the kernels whose compilation brought it up: none if it was the file as a whole.
+/// A compiler message and the kernels whose compilation emitted it; none if it concerns the whole file.
 #[derive(Debug)]
-struct Finding {
+struct CompileFinding {
     diagnostic: Diagnostic,
     notes: Vec<Diagnostic>,
     kernels: Vec<String>,
 }
 
-/// What was found in one file.
+/// The results of one file.
 #[derive(Debug)]
 struct Checked {
     source: Source,
     kernels: usize,
-    /// Kernels that do not compile, as far as they are known.
+    /// Kernels known not to compile.
     failed: BTreeSet<String>,
-    findings: Vec<Finding>,
-    /// Failures of the compiler: nothing is known about the file, or about some of its kernels.
+    findings: Vec<CompileFinding>,
+    /// Compiler failures: nothing is known about the file, or about some of its kernels.
     failures: Vec<String>,
 }
 
@@ -45,7 +47,7 @@ struct Checked {
 pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
     let start = Instant::now();
     if args.summary && matches!(args.format.get(), Format::Sarif | Format::Github) {
-        return Err(Usage::error("--summary is written as text or JSON only"));
+        return Err(Usage::error("--summary supports only text and JSON"));
     }
     let sources: Vec<Source> = source::expand(&args.files, "metal")?
         .iter()
@@ -60,7 +62,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
         check_kernels(&mut files, jobs)?;
     } else {
         compile_kernels(&mut files, jobs)?;
-        // What is wrong is known by now, but for warnings.
+        // Errors are known by now; this adds warnings.
         check_kernels(&mut files, jobs)?;
     }
     if args.summary && quick {
@@ -81,7 +83,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<Outcome> {
 
 type Opened = (Option<(Library, Vec<String>)>, Checked);
 
-/// Reads all files and chooses their kernels.
+/// Reads all files and selects their kernels.
 fn open_all(
     args: &CheckArgs,
     device: &Device,
@@ -112,7 +114,7 @@ fn open_all(
             Err(error) => {
                 checked.record(None, None, error)?;
                 files.push((None, checked));
-                // The kernel asked for may be in here.
+                // The requested kernel may be in this file.
                 unknown.clear();
                 continue;
             }
@@ -140,7 +142,7 @@ fn open_all(
     Ok(files)
 }
 
-/// Generates code for the chosen kernels.
+/// Generates code for the selected kernels.
 fn compile_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
     let tasks: Vec<(usize, &Library, &str)> = files
         .iter()
@@ -151,7 +153,7 @@ fn compile_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
     let progress = Progress::new("compiling", tasks.len());
     let results = in_parallel(jobs, &tasks, |(_, library, name)| {
         let result = match library.pipeline(name) {
-            // It compiles, but cannot run before its function constants have values.
+            // It compiles, but needs values for its function constants to run.
             Ok(_) | Err(Error::Binding { .. }) => Ok(()),
             Err(error) => Err(error),
         };
@@ -169,26 +171,26 @@ fn compile_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
             .as_ref()
             .and_then(|(library, _)| library.reflection());
         let kernel = reflection.and_then(|r| r.kernel(&name));
-        let place = kernel.map(|k| (k.file.as_str(), k.line));
-        checked.record(Some(&name), place, error)?;
+        let location = kernel.map(|k| (k.file.as_str(), k.line));
+        checked.record(Some(&name), location, error)?;
     }
     Ok(())
 }
 
-/// Checks the chosen kernels, many of one file at once, with warnings.
+/// Checks the selected kernels, in chunks, with warnings.
 fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
     let kernels: usize = files.iter().map(|(_, checked)| checked.kernels).sum();
-    // Enough pieces to keep everyone busy and to show progress; each piece reads the source again.
-    let piece = (kernels / (4 * jobs)).clamp(16, 128);
+    // Enough chunks to keep all workers busy and to show progress; each chunk reads the source again.
+    let chunk = (kernels / (4 * jobs)).clamp(16, 128);
     let tasks: Vec<(usize, &Library, Vec<&str>)> = files
         .iter()
         .enumerate()
         .filter_map(|(file, (opened, _))| Some((file, opened.as_ref()?)))
         .flat_map(|(file, (library, names))| {
-            // A file without kernels is one piece, too.
-            let rest = names.is_empty().then_some(&[][..]);
-            let pieces = names.chunks(piece).chain(rest);
-            pieces.map(move |p| (file, library, p.iter().map(String::as_str).collect()))
+            // A file without kernels is one chunk, too.
+            let empty = names.is_empty().then_some(&[][..]);
+            let chunks = names.chunks(chunk).chain(empty);
+            chunks.map(move |c| (file, library, c.iter().map(String::as_str).collect()))
         })
         .collect();
     let progress = Progress::new("checking", kernels);
@@ -207,7 +209,7 @@ fn check_kernels(files: &mut [Opened], jobs: usize) -> Result<()> {
         match result {
             Ok(warnings) => checked.add_diagnostics(None, warnings),
             Err(error) => {
-                // Nothing is known about any of them. An error of the source may be that of a single one.
+                // After a compiler failure, nothing is known about any of them. A compile error may concern only one.
                 if matches!(error, Error::Toolchain { .. }) {
                     checked.failed.extend(names);
                 }
@@ -226,12 +228,11 @@ fn is_about_source(error: &Error) -> bool {
 }
 
 impl Checked {
-    /// Notes what kept kernels from compiling: an error of the source, or of the compiler as long as there is one. All
-    /// other errors end the command.
+    /// Records a compile error, or a compiler failure if there is a compiler. All other errors end the command.
     fn record(
         &mut self,
         kernel: Option<&str>,
-        place: Option<(&str, u32)>,
+        location: Option<(&str, u32)>,
         error: Error,
     ) -> Result<()> {
         match error {
@@ -242,7 +243,7 @@ impl Checked {
                     self.failures.push(message);
                 }
             }
-            error if is_about_source(&error) => self.add(kernel, place, error),
+            error if is_about_source(&error) => self.add(kernel, location, error),
             error => return Err(error.into()),
         }
         Ok(())
@@ -256,18 +257,19 @@ impl Checked {
         }
     }
 
-    /// Notes an error of the source, of a kernel at a place if that is known. The instantiations of a template fail alike: the same message is kept once.
-    fn add(&mut self, kernel: Option<&str>, place: Option<(&str, u32)>, error: Error) {
+    /// Records a compile error, of a kernel at a location if known. Instantiations of a template fail alike: the same
+    /// message is recorded once.
+    fn add(&mut self, kernel: Option<&str>, location: Option<(&str, u32)>, error: Error) {
         let diagnostics = match error {
             Error::Compile { diagnostics, .. } => diagnostics,
             error => vec![Diagnostic {
                 severity: Severity::Error,
                 kind: DiagnosticKind::Unsupported,
                 message: error.to_string(),
-                file: place
+                file: location
                     .map_or(self.source.name.as_str(), |(file, _)| file)
                     .to_owned(),
-                line: place.map_or(0, |(_, line)| line),
+                line: location.map_or(0, |(_, line)| line),
                 column: 0,
                 flag: None,
                 source_line: None,
@@ -281,7 +283,7 @@ impl Checked {
         let mut current = None;
         for diagnostic in diagnostics {
             if diagnostic.severity == Severity::Note {
-                // Notes of a finding that is known already are known, too.
+                // The notes of a known finding are known, too.
                 if let Some(finding) = current.and_then(|at: usize| self.findings.get_mut(at)) {
                     finding.notes.push(diagnostic);
                 }
@@ -298,7 +300,7 @@ impl Checked {
                 }
                 None => {
                     current = Some(self.findings.len());
-                    self.findings.push(Finding {
+                    self.findings.push(CompileFinding {
                         diagnostic,
                         notes: Vec::new(),
                         kernels: kernel.map(str::to_owned).into_iter().collect(),

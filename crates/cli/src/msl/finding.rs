@@ -1,12 +1,14 @@
-//! Findings in the form that output formats of other tools share.
+//! Findings, the common form of results for the output formats of other tools.
+
+use std::path::{Component, Path};
+
+use bessemer_hal::Report;
+use bessemer_hal::msl::{Diagnostic, Severity};
 
 use crate::excerpt::Sources;
 use crate::failure::Outcome;
-use bessemer_hal::Report;
-use bessemer_hal::msl::{Diagnostic, Severity};
-use std::path::{Component, Path};
 
-/// A place in a file. Line and column count from 1; line 0 is the file as a whole, column 0 the whole line.
+/// A location in a file. Line and column count from 1; line 0 is the whole file, column 0 the whole line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) file: String,
@@ -15,7 +17,7 @@ pub(crate) struct Location {
     pub(crate) column: u32,
 }
 
-/// One result: a compiler's message, a report of the checking device, a failed kernel test.
+/// A result: a compiler message, a report of the checking device, a failed kernel test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// `compile/refused`, `check/race`, `test/values`, …
@@ -23,21 +25,21 @@ pub(crate) struct Finding {
     pub(crate) is_error: bool,
     pub(crate) message: String,
     pub(crate) location: Location,
-    /// Places that explain it, each with a sentence.
+    /// Related locations, each with a message.
     pub(crate) related: Vec<(Location, String)>,
 }
 
-/// All that a command has to say.
+/// The results of a command.
 #[derive(Debug)]
 pub(crate) struct Findings<'a> {
     pub(crate) findings: &'a [Finding],
-    /// Failures of the compiler or the device, or wrong usage: they keep the results from being complete.
+    /// Failures of the compiler or the device, or wrong usage: the results are incomplete then.
     pub(crate) failures: &'a [String],
     pub(crate) outcome: Outcome,
 }
 
 impl Finding {
-    /// A compiler's message with its notes.
+    /// Converts a compiler message with its notes.
     pub(crate) fn from_diagnostic(diagnostic: &Diagnostic, notes: &[Diagnostic]) -> Self {
         // Named as in JSON.
         let kind = serde_json::to_value(diagnostic.kind).unwrap_or_default();
@@ -57,7 +59,7 @@ impl Finding {
         }
     }
 
-    /// Findings of a compiler's messages in their order: notes belong to the message before them.
+    /// Converts compiler messages in order: notes belong to the message before them.
     pub(crate) fn from_diagnostics(diagnostics: &[Diagnostic]) -> Vec<Self> {
         let is_note = |d: &Diagnostic| d.severity == Severity::Note;
         diagnostics
@@ -67,7 +69,7 @@ impl Finding {
             .collect()
     }
 
-    /// A report of the checking device.
+    /// Converts a report of the checking device.
     pub(crate) fn from_report(report: &Report) -> Self {
         Self {
             rule: format!("check/{}", report.kind),
@@ -83,7 +85,7 @@ impl Finding {
     }
 }
 
-/// The sentence of a report, with the kernel, the thread and the count.
+/// The message of a report, with the kernel, the thread and the count.
 pub(crate) fn report_text(report: &Report) -> String {
     let mut text = format!("{} (kernel `{}`", report.message, report.kernel);
     if let Some([x, y, z]) = report.thread {
@@ -104,8 +106,8 @@ impl Location {
         }
     }
 
-    /// The path from the current directory with `/`, without `.` and without `..` where that can be; none for what is
-    /// not a file.
+    /// The path relative to the current directory, with `/`, without `.` and, if possible, without `..`; `None` for
+    /// sources that are not files.
     pub(crate) fn relative_path(&self) -> Option<String> {
         if self.file.is_empty() || self.file.starts_with('<') {
             return None;

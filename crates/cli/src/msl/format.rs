@@ -1,19 +1,21 @@
-//! Output formats of the commands that find something in kernels.
+//! Output formats of the `msl` commands.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 
 use crate::excerpt::Sources;
 use crate::failure::Outcome;
 use crate::msl::finding::Findings;
 use crate::msl::{annotations, sarif};
 use crate::terminal::{self, Out};
-use anyhow::Result;
-use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
-use std::io::Write as _;
 
-/// How results are written.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people: messages with the lines they are about
+    /// For humans: messages with source excerpts
     Text,
     /// One JSON document
     Json,
@@ -28,7 +30,7 @@ pub(crate) struct FormatArgs {
     /// Choose the output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Write JSON; short for --format json
+    /// Write JSON; same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
 }
@@ -39,13 +41,13 @@ impl FormatArgs {
     }
 }
 
-/// Writes a JSON document, with the exit code in it.
+/// Writes a JSON document that includes the exit code.
 pub(crate) fn write_json(out: &mut Out, mut value: Value, outcome: Outcome) -> Result<()> {
     value["exit_code"] = outcome.code().into();
     terminal::write_json(out, &value)
 }
 
-/// Writes findings as SARIF or as annotations, the latter with a closing line for people.
+/// Writes findings as SARIF or as annotations, the latter with a closing line for humans.
 pub(crate) fn write_findings(
     out: &mut Out,
     format: Format,
@@ -64,15 +66,15 @@ pub(crate) fn write_findings(
     Ok(())
 }
 
-/// Writes why a command could not do its work, in the format that its caller reads.
+/// Writes the error of a failed command in the requested format.
 pub(crate) fn write_failure(
     out: &mut Out,
     format: Format,
     error: &anyhow::Error,
 ) -> Result<Outcome> {
     let outcome = Outcome::of_kernel(error);
-    let message = terminal::told(error);
-    terminal::complain("error", terminal::style::ERROR, &message);
+    let message = terminal::error_text(error);
+    terminal::write_message("error", terminal::style::ERROR, &message);
     match format {
         Format::Text => {}
         Format::Json => {

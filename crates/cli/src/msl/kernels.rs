@@ -1,4 +1,11 @@
-//! `bessemer msl kernels`: what a file offers to the host.
+//! `bessemer msl kernels`: the kernels and function constants of a file.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use bessemer_hal::msl::{AddressSpace, Argument, ArgumentKind, Diagnostic, Kernel, Reflection};
+use bessemer_hal::{Error, Library};
+use serde_json::{Value, json};
 
 use crate::args::KernelsArgs;
 use crate::failure::Outcome;
@@ -9,11 +16,6 @@ use crate::msl::source::Source;
 use crate::msl::{diagnostic_json, write_diagnostics};
 use crate::table::Table;
 use crate::terminal::{Out, counted, style};
-use anyhow::Result;
-use bessemer_hal::msl::{AddressSpace, Argument, ArgumentKind, Diagnostic, Kernel, Reflection};
-use bessemer_hal::{Error, Library};
-use serde_json::{Value, json};
-use std::io::Write as _;
 
 /// Runs the command.
 pub(crate) fn run(args: &KernelsArgs, out: &mut Out) -> Result<Outcome> {
@@ -32,36 +34,36 @@ pub(crate) fn run(args: &KernelsArgs, out: &mut Out) -> Result<Outcome> {
         }
         library => library?,
     };
-    let offered = match library.reflection() {
-        Some(reflection) => Offered::from_reflection(reflection),
-        None => Offered::from_pipelines(&library)?,
+    let interface = match library.reflection() {
+        Some(reflection) => FileInterface::from_reflection(reflection),
+        None => FileInterface::from_pipelines(&library)?,
     };
     if args.json {
-        write_json(out, offered.to_json(&source.name), Outcome::Clean)?;
+        write_json(out, interface.to_json(&source.name), Outcome::Clean)?;
     } else {
-        offered.write_text(&source.name, out)?;
+        interface.write_text(&source.name, out)?;
     }
     Ok(Outcome::Clean)
 }
 
-/// What is shown, whichever way the driver knows it.
+/// The kernels and function constants of a file, independent of the driver.
 #[derive(Debug, Default)]
-struct Offered {
-    kernels: Vec<OfferedKernel>,
-    constants: Vec<OfferedConstant>,
+struct FileInterface {
+    kernels: Vec<KernelInterface>,
+    constants: Vec<ConstantInterface>,
 }
 
 #[derive(Debug)]
-struct OfferedKernel {
+struct KernelInterface {
     name: String,
     json: Value,
-    arguments: Vec<OfferedArgument>,
+    arguments: Vec<ArgumentInterface>,
     /// Why the device cannot run it.
     unsupported: Option<Diagnostic>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct OfferedArgument {
+struct ArgumentInterface {
     name: String,
     /// `buffer`, `threadgroup` or `builtin`.
     kind: &'static str,
@@ -74,31 +76,34 @@ struct OfferedArgument {
 }
 
 #[derive(Debug)]
-struct OfferedConstant {
+struct ConstantInterface {
     name: String,
     index: u32,
     type_name: String,
 }
 
-impl Offered {
+impl FileInterface {
     fn from_reflection(reflection: &Reflection) -> Self {
-        let constants = reflection.constants.iter().map(|constant| OfferedConstant {
-            name: constant.name.clone(),
-            index: constant.index,
-            type_name: constant.type_name.clone(),
-        });
+        let constants = reflection
+            .constants
+            .iter()
+            .map(|constant| ConstantInterface {
+                name: constant.name.clone(),
+                index: constant.index,
+                type_name: constant.type_name.clone(),
+            });
         Self {
-            kernels: reflection.kernels.iter().map(offered_kernel).collect(),
+            kernels: reflection.kernels.iter().map(kernel_interface).collect(),
             constants: constants.collect(),
         }
     }
 
-    /// Where the driver does not read the source: what compiling each kernel tells, which is less.
+    /// For drivers that do not parse the source: compiles every kernel, which tells less.
     fn from_pipelines(library: &Library) -> Result<Self> {
         let mut kernels = Vec::new();
         for name in library.function_names() {
             let arguments = library.function(&name)?.arguments()?;
-            kernels.push(OfferedKernel {
+            kernels.push(KernelInterface {
                 json: json!({ "name": name }),
                 name,
                 unsupported: None,
@@ -111,7 +116,7 @@ impl Offered {
                                 ("threadgroup", index)
                             }
                         };
-                        OfferedArgument {
+                        ArgumentInterface {
                             name: argument.name,
                             kind,
                             index: Some(index),
@@ -187,7 +192,7 @@ impl Offered {
             .iter()
             .map(|kernel| {
                 let mut value = kernel.json.clone();
-                let arguments = kernel.arguments.iter().map(OfferedArgument::to_json);
+                let arguments = kernel.arguments.iter().map(ArgumentInterface::to_json);
                 value["arguments"] = arguments.collect();
                 value["unsupported"] = kernel.unsupported.as_ref().map(diagnostic_json).into();
                 value
@@ -202,8 +207,8 @@ impl Offered {
     }
 }
 
-fn offered_kernel(kernel: &Kernel) -> OfferedKernel {
-    OfferedKernel {
+fn kernel_interface(kernel: &Kernel) -> KernelInterface {
+    KernelInterface {
         name: kernel.name.clone(),
         json: json!({
             "name": kernel.name,
@@ -212,12 +217,12 @@ fn offered_kernel(kernel: &Kernel) -> OfferedKernel {
             "line": kernel.line,
             "max_total_threads": kernel.max_total_threads,
         }),
-        arguments: kernel.arguments.iter().map(offered_argument).collect(),
+        arguments: kernel.arguments.iter().map(argument_interface).collect(),
         unsupported: kernel.unsupported.clone(),
     }
 }
 
-fn offered_argument(argument: &Argument) -> OfferedArgument {
+fn argument_interface(argument: &Argument) -> ArgumentInterface {
     let (kind, index, builtin) = match argument.kind {
         ArgumentKind::Buffer { index } => ("buffer", Some(index), None),
         ArgumentKind::ThreadgroupMemory { index } => ("threadgroup", Some(index), None),
@@ -236,7 +241,7 @@ fn offered_argument(argument: &Argument) -> OfferedArgument {
             if argument.by_reference { "&" } else { "*" }
         )
     };
-    OfferedArgument {
+    ArgumentInterface {
         name: argument.name.clone(),
         kind,
         index,
@@ -255,7 +260,7 @@ fn access(writable: bool) -> &'static str {
     if writable { "read-write" } else { "read" }
 }
 
-impl OfferedArgument {
+impl ArgumentInterface {
     fn row(&self, kernel: String) -> Vec<String> {
         let index = match (self.index, &self.builtin) {
             (Some(index), _) => format!("{}({index})", self.kind),

@@ -1,14 +1,15 @@
-//! One dispatch with everything bound, as `msl run` and `msl test` make it.
+//! A dispatch with its arguments, for `msl run` and `msl test`.
 
-use crate::failure::Usage;
-use crate::msl::inputs::Input;
-use crate::spec::{ConstantKey, ConstantSpec};
 use anyhow::Result;
 use bessemer_hal::msl::Diagnostic;
 use bessemer_hal::{
     Access, ArgumentKind, Commands, Device, Error, Fault, FunctionConstants, Library, Pipeline,
     Report, ReportKind, Size,
 };
+
+use crate::failure::Usage;
+use crate::msl::inputs::Input;
+use crate::spec::{ConstantKey, ConstantSpec};
 
 /// The grid, in threads or in threadgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(crate) enum Extent {
     Threadgroups(Size),
 }
 
-/// A buffer bound from a byte on.
+/// A buffer bound at a byte offset.
 #[derive(Debug)]
 pub(crate) struct BoundInput<'a> {
     pub(crate) index: u32,
@@ -32,7 +33,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) bytes: Vec<(u32, &'a [u8])>,
     pub(crate) threadgroup_memory: Vec<(u32, usize)>,
     pub(crate) extent: Extent,
-    /// Threads in a threadgroup; what suits the kernel if it is left open.
+    /// Threads in a threadgroup; by default, chosen for the kernel.
     pub(crate) threadgroup: Option<Size>,
 }
 
@@ -42,7 +43,7 @@ impl Launch<'_> {
         let mut dispatch = commands.dispatch(pipeline);
         for bound in &self.buffers {
             let buffer = &bound.input.buffer;
-            // An offset past the end is refused with the buffer's own length.
+            // An offset past the end is rejected with the buffer's own length.
             let slice = buffer.slice(bound.offset..buffer.length().max(bound.offset))?;
             dispatch = dispatch.bind(bound.index, slice, access(pipeline, bound.index));
         }
@@ -67,8 +68,8 @@ impl Launch<'_> {
         }
     }
 
-    /// Threadgroup memory that was forgotten, or more than there is: a defect of the launch that Metal's
-    /// validation reports as well, so it is a report here and not wrong usage.
+    /// Reports threadgroup memory that is missing or exceeds the limit: Metal's validation reports this defect as well,
+    /// so it is a report here and not wrong usage.
     pub(crate) fn missing_threadgroup_memory(
         &self,
         device: &Device,
@@ -97,13 +98,13 @@ impl Launch<'_> {
             );
         (total > limit).then(|| {
             report(format!(
-                "{total} bytes of threadgroup memory are more than the {limit} there are"
+                "{total} bytes of threadgroup memory are more than the maximum of {limit}"
             ))
         })
     }
 }
 
-/// The kernel's access to a buffer, as far as it is known.
+/// The kernel's access to a buffer, if known.
 fn access(pipeline: &Pipeline, index: u32) -> Access {
     pipeline
         .arguments()
@@ -116,10 +117,10 @@ fn access(pipeline: &Pipeline, index: u32) -> Access {
 #[derive(Debug)]
 pub(crate) enum Built {
     Pipeline(Pipeline),
-    /// It compiles and cannot be launched.
+    /// It compiles but cannot be launched.
     Report(Report),
     /// It does not compile.
-    Refused(Vec<Diagnostic>),
+    Rejected(Vec<Diagnostic>),
 }
 
 /// Compiles a kernel.
@@ -127,7 +128,7 @@ pub(crate) fn build(library: &Library, kernel: &str, constants: &[ConstantSpec])
     let constants = function_constants(library, constants)?;
     match library.function_with(kernel, constants)?.pipeline() {
         Ok(pipeline) => Ok(Built::Pipeline(pipeline)),
-        // The kernel alone exceeds a limit, and memory is the only one it can exceed alone.
+        // Memory is the only limit that a kernel alone can exceed.
         Err(Error::Launch { kernel, message }) => Ok(Built::Report(report(
             ReportKind::ThreadgroupMemory,
             &kernel,
@@ -135,7 +136,7 @@ pub(crate) fn build(library: &Library, kernel: &str, constants: &[ConstantSpec])
         ))),
         // A function constant without a value.
         Err(error @ Error::Binding { .. }) => Err(Usage::error(error.to_string())),
-        Err(Error::Compile { diagnostics, .. }) => Ok(Built::Refused(diagnostics)),
+        Err(Error::Compile { diagnostics, .. }) => Ok(Built::Rejected(diagnostics)),
         Err(error) => Err(error.into()),
     }
 }
@@ -191,8 +192,8 @@ pub(crate) fn report(kind: ReportKind, kernel: &str, message: String) -> Report 
     }
 }
 
-/// Puts a report that concerns a kernel as a whole at the kernel.
-pub(crate) fn place(report: &mut Report, library: &Library) {
+/// Sets the location of a report that concerns a whole kernel.
+pub(crate) fn locate(report: &mut Report, library: &Library) {
     let kernel = library.reflection().and_then(|r| r.kernel(&report.kernel));
     if let Some(kernel) = kernel
         && report.line == 0
@@ -202,7 +203,7 @@ pub(crate) fn place(report: &mut Report, library: &Library) {
     }
 }
 
-/// A failed launch as reports; what is the caller's mistake or the machine's trouble stays an error.
+/// Converts a failed launch to reports; usage errors and failures of the machine stay errors.
 pub(crate) fn reports(error: Error, kernel: &str) -> Result<Vec<Report>> {
     match error {
         Error::Checked { reports } => Ok(reports),
@@ -217,7 +218,7 @@ pub(crate) fn reports(error: Error, kernel: &str) -> Result<Vec<Report>> {
             } else {
                 ReportKind::Crash
             };
-            // Drivers often begin with the same words.
+            // The driver's message often starts with the same words.
             let text = match fault.to_string() {
                 fault if message.is_empty() => fault,
                 fault if message.starts_with(&fault) => message,

@@ -4,10 +4,11 @@
     reason = "the promise that kernels behave is made here, for the user who asked to run them"
 )]
 
+use bessemer_hal::{Device, Error, Library};
+
 use crate::args::CompileArgs;
 use crate::failure::Usage;
 use crate::msl::source::Source;
-use bessemer_hal::{Device, Error, Library};
 
 /// Compiles a source.
 pub(crate) fn compile(
@@ -18,19 +19,19 @@ pub(crate) fn compile(
     let options = source.options(args);
     match device.library_contained(&source.text, &options) {
         Err(Error::Unsupported { .. }) => {
-            // SAFETY: nobody can promise that a user's kernel behaves; the user names the file and the
-            // kernel and may choose `--mode isolated` (the default) or `--mode check`. This process holds
-            // nothing but the buffers of the one launch, so what a wild kernel can damage is its own result.
+            // SAFETY: it is impossible to guarantee that a user's kernel behaves; the user names the file and the
+            // kernel and may choose `--mode isolated` (the default) or `--mode check`. This process has
+            // only the buffers of one launch, so a wild kernel can only damage its own result.
             unsafe { device.library(&source.text, &options) }
         }
         result => result,
     }
 }
 
-/// The kernel asked for, or the only one there is.
-pub(crate) fn choose_kernel(library: &Library, wanted: Option<&str>) -> anyhow::Result<String> {
-    if let Some(name) = wanted {
-        // Finds out whether it exists, with a suggestion if not.
+/// Returns the requested kernel, or the only one of the library.
+pub(crate) fn choose_kernel(library: &Library, requested: Option<&str>) -> anyhow::Result<String> {
+    if let Some(name) = requested {
+        // Fails with a suggestion if it does not exist.
         library
             .function(name)
             .map_err(|error| Usage::error(error.to_string()))?;

@@ -1,16 +1,18 @@
-//! Work on many files or kernels at once, with progress.
+//! Parallel work on many files or kernels, with progress.
 
-use crate::terminal;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write as _;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The number asked for, or one for each core and at least 2.
-pub(crate) fn jobs(wanted: Option<usize>) -> usize {
-    wanted.unwrap_or_else(|| {
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::terminal;
+
+/// The requested number of jobs, or one per core and at least 2.
+pub(crate) fn jobs(requested: Option<usize>) -> usize {
+    requested.unwrap_or_else(|| {
         let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
         cores.max(2)
     })
@@ -45,20 +47,21 @@ pub(crate) fn in_parallel<'a, T: Sync, R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A bar on a terminal; elsewhere a line now and then, so that a log shows life.
+/// A progress bar on a terminal; otherwise an occasional line, so that a log shows progress.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     what: &'static str,
-    told: Mutex<Instant>,
+    last_line: Mutex<Instant>,
 }
 
-const QUIET_TIME: Duration = Duration::from_secs(10);
+/// Interval between progress lines without a terminal.
+const PROGRESS_LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Progress {
     pub(crate) fn new(what: &'static str, total: usize) -> Self {
         let bar = match total {
-            // Over before it can be read.
+            // A single item finishes before the bar can be read.
             0 | 1 => ProgressBar::hidden(),
             _ => ProgressBar::new(total as u64),
         };
@@ -70,17 +73,17 @@ impl Progress {
         Self {
             bar,
             what,
-            told: Instant::now().into(),
+            last_line: Instant::now().into(),
         }
     }
 
     pub(crate) fn step(&self, count: usize) {
         self.bar.inc(count as u64);
-        let Ok(mut told) = self.told.lock() else {
+        let Ok(mut last_line) = self.last_line.lock() else {
             return;
         };
-        if self.bar.is_hidden() && told.elapsed() >= QUIET_TIME {
-            *told = Instant::now();
+        if self.bar.is_hidden() && last_line.elapsed() >= PROGRESS_LINE_INTERVAL {
+            *last_line = Instant::now();
             let (done, total) = (self.bar.position(), self.bar.length().unwrap_or(0));
             let _ = writeln!(terminal::stderr(), "{}: {done} of {total}", self.what);
         }

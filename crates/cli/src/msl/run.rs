@@ -1,4 +1,12 @@
-//! `bessemer msl run`: one kernel, on given data.
+//! `bessemer msl run`: runs one kernel on given data.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bessemer_hal::msl::Diagnostic;
+use bessemer_hal::{Completed, Device, Error, LogLine, Pipeline, Report, Size};
+use serde_json::{Value, json};
 
 use crate::args::RunArgs;
 use crate::dtype::Elements as _;
@@ -14,23 +22,17 @@ use crate::msl::library::{choose_kernel, compile};
 use crate::msl::source::Source;
 use crate::msl::{diagnostic_json, write_diagnostics};
 use crate::terminal::{self, Out, counted, style};
-use anyhow::Result;
-use bessemer_hal::msl::Diagnostic;
-use bessemer_hal::{Completed, Device, Error, LogLine, Pipeline, Report, Size};
-use serde_json::{Value, json};
-use std::io::Write as _;
-use std::time::{Duration, Instant};
 
-/// What came of a launch.
+/// The result of a launch.
 #[derive(Debug, Default)]
-struct Ran {
-    /// The shortest time on the device; none if the kernel did not run.
+struct LaunchResult {
+    /// The shortest time on the device; `None` if the kernel did not run.
     time: Option<Duration>,
     reports: Vec<Report>,
-    /// Reports that the baseline has, and that are not among the others.
+    /// Number of further reports that are in the baseline.
     known: usize,
     logs: Vec<LogLine>,
-    /// Whether the buffers hold what the kernel wrote.
+    /// Whether the buffers contain the kernel's results.
     readable: bool,
 }
 
@@ -53,54 +55,54 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
         .collect::<Result<_>>()?;
     let library = match compile(&device, &source, &args.compile) {
         Err(Error::Compile { diagnostics, .. }) => {
-            return write_refusal(args, out, &source, &diagnostics);
+            return write_rejection(args, out, &source, &diagnostics);
         }
         library => library?,
     };
     let kernel = choose_kernel(&library, args.kernel.as_deref())?;
-    let mut ran = match launch::build(&library, &kernel, &args.constants)? {
+    let mut result = match launch::build(&library, &kernel, &args.constants)? {
         Built::Pipeline(pipeline) => {
             let launch = prepare(args, &inputs);
             match launch.missing_threadgroup_memory(&device, &pipeline) {
-                Some(report) => Ran::report(report),
+                Some(report) => LaunchResult::report(report),
                 None => repeat(args.repeat, &device, &pipeline, &launch)?,
             }
         }
-        Built::Report(report) => Ran::report(report),
-        Built::Refused(diagnostics) => return write_refusal(args, out, &source, &diagnostics),
+        Built::Report(report) => LaunchResult::report(report),
+        Built::Rejected(diagnostics) => return write_rejection(args, out, &source, &diagnostics),
     };
-    for report in &mut ran.reports {
-        launch::place(report, &library);
+    for report in &mut result.reports {
+        launch::locate(report, &library);
     }
-    // Where the kernel could not do its work, there is nothing to accept.
-    if ran.readable {
-        ran.reports = known.judge(ran.reports, &source);
-        ran.known = known.count();
+    // If the kernel could not complete, there is nothing to accept.
+    if result.readable {
+        result.reports = known.filter(result.reports, &source);
+        result.known = known.count();
     }
-    known.finish(ran.readable)?;
-    if ran.readable {
+    known.finish(result.readable)?;
+    if result.readable {
         for spec in &args.outs {
             input(&inputs, spec.index)?.save(&spec.value.0)?;
         }
     }
-    let outcome = if ran.reports.is_empty() {
+    let outcome = if result.reports.is_empty() {
         Outcome::Clean
     } else {
         Outcome::Defect
     };
     match args.format.get() {
-        Format::Text => write_text(args, out, &source, &kernel, &ran, &inputs)?,
-        Format::Json => format::write_json(out, to_json(args, &ran, &inputs)?, outcome)?,
+        Format::Text => write_text(args, out, &source, &kernel, &result, &inputs)?,
+        Format::Json => format::write_json(out, to_json(args, &result, &inputs)?, outcome)?,
         format => {
-            let findings: Vec<_> = ran.reports.iter().map(Finding::from_report).collect();
-            write_logs(&ran.logs)?;
+            let findings: Vec<_> = result.reports.iter().map(Finding::from_report).collect();
+            write_logs(&result.logs)?;
             write_findings(out, format, &source, &findings, outcome)?;
         }
     }
     Ok(outcome)
 }
 
-/// Options that speak of a buffer need that buffer.
+/// Rejects options for buffers that are not bound.
 fn check_indices(args: &RunArgs) -> Result<()> {
     let bound = |index: u32| args.buffers.iter().any(|b| b.index == index);
     let outs = args.outs.iter().map(|o| ("--out", o.index));
@@ -124,7 +126,7 @@ fn input(inputs: &Inputs, index: u32) -> Result<&Input> {
         .ok_or_else(|| Usage::error(format!("there is no --buffer {index}")))
 }
 
-/// The launch that the command line describes.
+/// The launch described by the command line.
 fn prepare<'a>(args: &'a RunArgs, inputs: &'a Inputs) -> Launch<'a> {
     let offset = |index: u32| {
         let offset = args.offsets.iter().find(|o| o.index == index);
@@ -153,8 +155,8 @@ fn prepare<'a>(args: &'a RunArgs, inputs: &'a Inputs) -> Launch<'a> {
     }
 }
 
-impl Ran {
-    /// A launch that was refused.
+impl LaunchResult {
+    /// A launch that was rejected.
     fn report(report: Report) -> Self {
         Self {
             reports: vec![report],
@@ -163,9 +165,14 @@ impl Ran {
     }
 }
 
-/// Runs the kernel as often as asked for; the first failure ends it.
-fn repeat(count: usize, device: &Device, pipeline: &Pipeline, launch: &Launch<'_>) -> Result<Ran> {
-    let mut ran = Ran::default();
+/// Runs the kernel `count` times, up to the first failure.
+fn repeat(
+    count: usize,
+    device: &Device,
+    pipeline: &Pipeline,
+    launch: &Launch<'_>,
+) -> Result<LaunchResult> {
+    let mut result = LaunchResult::default();
     let once = || -> Result<Completed, Error> {
         let mut commands = device.commands();
         launch.encode(&mut commands, pipeline)?;
@@ -179,23 +186,23 @@ fn repeat(count: usize, device: &Device, pipeline: &Pipeline, launch: &Launch<'_
         match once() {
             Ok(completed) => {
                 let time = completed.gpu_time();
-                ran.time = Some(ran.time.map_or(time, |t| t.min(time)));
-                ran.logs = completed.logs;
-                ran.readable = true;
+                result.time = Some(result.time.map_or(time, |t| t.min(time)));
+                result.logs = completed.logs;
+                result.readable = true;
             }
             Err(error) => {
-                ran.readable = matches!(error, Error::Checked { .. });
-                ran.reports = launch::reports(error, pipeline.name())?;
-                ran.time = Some(start.elapsed());
+                result.readable = matches!(error, Error::Checked { .. });
+                result.reports = launch::reports(error, pipeline.name())?;
+                result.time = Some(start.elapsed());
                 break;
             }
         }
     }
-    Ok(ran)
+    Ok(result)
 }
 
-/// A kernel that does not compile has not run: diagnostics only.
-fn write_refusal(
+/// Writes the diagnostics of a kernel that does not compile.
+fn write_rejection(
     args: &RunArgs,
     out: &mut Out,
     source: &Source,
@@ -249,8 +256,8 @@ pub(crate) fn report_json(report: &Report) -> Value {
     })
 }
 
-fn to_json(args: &RunArgs, ran: &Ran, inputs: &Inputs) -> Result<Value> {
-    let logs: Vec<_> = ran
+fn to_json(args: &RunArgs, result: &LaunchResult, inputs: &Inputs) -> Result<Value> {
+    let logs: Vec<_> = result
         .logs
         .iter()
         .map(|log| {
@@ -262,11 +269,11 @@ fn to_json(args: &RunArgs, ran: &Ran, inputs: &Inputs) -> Result<Value> {
             })
         })
         .collect();
-    let reports: Vec<_> = ran.reports.iter().map(report_json).collect();
-    let time = ran.time.map(|t| t.as_secs_f64() * 1e3);
+    let reports: Vec<_> = result.reports.iter().map(report_json).collect();
+    let time = result.time.map(|t| t.as_secs_f64() * 1e3);
     let mut value =
-        json!({ "time_ms": time, "reports": reports, "known": ran.known, "logs": logs });
-    if !args.prints.is_empty() && ran.readable {
+        json!({ "time_ms": time, "reports": reports, "known": result.known, "logs": logs });
+    if !args.prints.is_empty() && result.readable {
         let mut values = serde_json::Map::new();
         for spec in &args.prints {
             let array = input(inputs, spec.index)?.array()?;
@@ -300,15 +307,15 @@ fn write_text(
     out: &mut Out,
     source: &Source,
     kernel: &str,
-    ran: &Ran,
+    result: &LaunchResult,
     inputs: &Inputs,
 ) -> Result<()> {
-    write_logs(&ran.logs)?;
+    write_logs(&result.logs)?;
     let mut sources = source.sources();
-    for report in &ran.reports {
+    for report in &result.reports {
         write_report(out, &mut sources, report)?;
     }
-    if ran.readable {
+    if result.readable {
         for spec in &args.prints {
             let array = input(inputs, spec.index)?.array()?;
             let elements = array.data.chunks_exact(array.dtype.size());
@@ -326,22 +333,22 @@ fn write_text(
             writeln!(out, "{bold}{heading}{bold:#}: {}", shown.join(" "))?;
         }
     }
-    let time = ran.time.map_or(String::new(), |time| {
+    let time = result.time.map_or(String::new(), |time| {
         format!(" in {:.3} ms", time.as_secs_f64() * 1e3)
     });
-    let (colour, mut verdict) = match ran.reports.len() {
+    let (colour, mut verdict) = match result.reports.len() {
         0 => (style::GOOD, "clean".to_owned()),
         count => (style::ERROR, counted(count, "report")),
     };
-    if ran.known > 0 {
-        verdict += &format!(", {}", counted(ran.known, "known report"));
+    if result.known > 0 {
+        verdict += &format!(", {}", counted(result.known, "known report"));
     }
     writeln!(out, "{kernel}{time}: {colour}{verdict}{colour:#}")?;
     out.flush()?;
     Ok(())
 }
 
-/// Writes a report at its place.
+/// Writes a report with a source excerpt.
 pub(crate) fn write_report(
     out: &mut impl std::io::Write,
     sources: &mut Sources,

@@ -1,11 +1,12 @@
-//! SARIF 2.1.0, the format in which code scanning services take findings.
+//! SARIF 2.1.0, the format of code scanning services.
+
+use serde_json::{Value, json};
 
 use crate::excerpt::Sources;
 use crate::msl::finding::{Finding, Findings, Location};
-use serde_json::{Value, json};
 
-/// The base of relative URIs: the directory the command ran in.
-const BASE: &str = "%SRCROOT%";
+/// Base id of relative URIs: the directory the command ran in.
+const BASE_URI_ID: &str = "%SRCROOT%";
 
 /// The log of one run.
 pub(crate) fn document(findings: &Findings<'_>, sources: &mut Sources) -> Value {
@@ -36,7 +37,7 @@ pub(crate) fn document(findings: &Findings<'_>, sources: &mut Sources) -> Value 
                 "exitCode": findings.outcome.code(),
                 "toolExecutionNotifications": notifications,
             }],
-            "originalUriBaseIds": { BASE: {
+            "originalUriBaseIds": { BASE_URI_ID: {
                 "description": { "text": "The directory the command ran in." },
             } },
             "columnKind": "unicodeCodePoints",
@@ -58,17 +59,17 @@ fn description(id: &str) -> String {
     let text = match id {
         "compile/compiler" => "The compiler rejects the source",
         "compile/refused" => "Apple's compiler rejects this",
-        "compile/unsupported" => "Metal has it, the software device does not",
+        "compile/unsupported" => "The software device does not support this Metal feature",
         "check/bounds" => "Access outside a buffer or a threadgroup variable",
         "check/race" => "Data race between threads",
         "check/uninitialised" => "Memory read before it was written",
         "check/divergent-barrier" => "Threads of a threadgroup wait at different barriers",
         "check/early-return" => "A barrier that some threads of the threadgroup never reach",
         "check/divergent-simd" => "Lanes of a SIMD-group in different SIMD-group operations",
-        "check/threadgroup-memory" => "More threadgroup memory than there is, or none bound",
+        "check/threadgroup-memory" => "Threadgroup memory exceeds the limit or is not set",
         "check/crash" => "The kernel crashes",
         "check/timeout" => "The kernel does not end within the time limit",
-        "test/values" => "A kernel test has other values than expected",
+        "test/values" => "Values of a kernel test differ from the expected ones",
         "test/report" => "A kernel test lacks the report it expects",
         other => return format!("{} found by bessemer", other.replace('/', ": ")),
     };
@@ -86,8 +87,8 @@ fn result(finding: &Finding, rules: &[&str], sources: &mut Sources) -> Value {
     let related: Vec<_> = finding
         .related
         .iter()
-        .filter_map(|(place, text)| {
-            let mut value = location(place, sources)?;
+        .filter_map(|(related, text)| {
+            let mut value = location(related, sources)?;
             value["message"] = json!({ "text": text });
             Some(value)
         })
@@ -98,21 +99,21 @@ fn result(finding: &Finding, rules: &[&str], sources: &mut Sources) -> Value {
     result
 }
 
-/// A location; none if the place is in no file.
-fn location(place: &Location, sources: &mut Sources) -> Option<Value> {
-    let path = place.relative_path()?;
+/// Converts a location; `None` if it is not in a file.
+fn location(location: &Location, sources: &mut Sources) -> Option<Value> {
+    let path = location.relative_path()?;
     let is_relative = !path.starts_with('/') && !path.starts_with("../");
     let artifact = if is_relative {
-        json!({ "uri": escape_path(&path), "uriBaseId": BASE })
+        json!({ "uri": escape_path(&path), "uriBaseId": BASE_URI_ID })
     } else if path.starts_with('/') {
         json!({ "uri": format!("file://{}", escape_path(&path)) })
     } else {
         json!({ "uri": escape_path(&path) })
     };
     let mut physical = json!({ "artifactLocation": artifact });
-    if place.line > 0 {
-        physical["region"] = json!({ "startLine": place.line });
-        let column = place.column_in_characters(sources);
+    if location.line > 0 {
+        physical["region"] = json!({ "startLine": location.line });
+        let column = location.column_in_characters(sources);
         if column > 0 {
             physical["region"]["startColumn"] = column.into();
         }
@@ -170,14 +171,14 @@ mod tests {
             let rules = &run["tool"]["driver"]["rules"];
             assert_eq!(rules[index]["id"], result["ruleId"]);
         }
-        let place = |i: usize| run["results"][i]["locations"][0]["physicalLocation"].clone();
-        assert_eq!(place(0)["artifactLocation"]["uri"], "a%20b.metal");
-        assert_eq!(place(0)["artifactLocation"]["uriBaseId"], "%SRCROOT%");
+        let physical = |i: usize| run["results"][i]["locations"][0]["physicalLocation"].clone();
+        assert_eq!(physical(0)["artifactLocation"]["uri"], "a%20b.metal");
+        assert_eq!(physical(0)["artifactLocation"]["uriBaseId"], "%SRCROOT%");
         assert_eq!(
-            place(0)["region"],
+            physical(0)["region"],
             json!({ "startLine": 2, "startColumn": 3 })
         );
-        assert_eq!(place(1)["artifactLocation"]["uri"], "file:///x/k.metal");
+        assert_eq!(physical(1)["artifactLocation"]["uri"], "file:///x/k.metal");
         assert_eq!(run["results"][2]["locations"], json!([]));
         assert_eq!(run["invocations"][0]["executionSuccessful"], false);
         assert_eq!(run["invocations"][0]["exitCode"], 4);

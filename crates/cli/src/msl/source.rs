@@ -1,14 +1,16 @@
-//! MSL as the user gives it: a file or standard input.
+//! MSL sources: files or standard input.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use bessemer_hal::CompileOptions;
 
 use crate::args::CompileArgs;
 use crate::excerpt::Sources;
 use crate::failure::Usage;
-use anyhow::{Context as _, Result};
-use bessemer_hal::CompileOptions;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
 
-/// A text with the name that messages about it have.
+/// A source text with its name in messages.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) name: String,
@@ -37,7 +39,7 @@ impl Source {
         })
     }
 
-    /// Options that let messages point into the file; the label also tells the compiler where `#include "…"` looks first.
+    /// Compile options; the label makes messages point into the file and is searched first by `#include "…"`.
     pub(crate) fn options(&self, args: &CompileArgs) -> CompileOptions {
         CompileOptions {
             label: self.name.clone(),
@@ -61,8 +63,8 @@ impl Source {
     }
 }
 
-/// Files as they are; of directories, the files with an extension in them and below, in the order of their names. Hidden
-/// directories are left out, as are links, which may lead back.
+/// Expands directories recursively to the files with an extension, sorted by name. Hidden directories are skipped, as
+/// are symbolic links, which may form cycles.
 pub(crate) fn expand(paths: &[PathBuf], extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -101,7 +103,7 @@ fn collect(directory: &Path, extension: &str, files: &mut Vec<PathBuf>) -> Resul
     Ok(())
 }
 
-/// Comments in old encodings are common and do no harm.
+/// Decodes lossily: comments in old encodings are common and harmless.
 fn lossy(bytes: Vec<u8>) -> String {
     match String::from_utf8(bytes) {
         Ok(text) => text,

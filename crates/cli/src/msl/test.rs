@@ -7,6 +7,12 @@ mod literal;
 mod output;
 mod plan;
 
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::{Args, ValueHint};
+
 use crate::args::count;
 use crate::failure::{Outcome, Usage, exit_codes};
 use crate::msl::baseline::{BaselineArgs, KnownReports};
@@ -14,11 +20,7 @@ use crate::msl::format::FormatArgs;
 use crate::msl::parallel::{Progress, in_parallel, jobs};
 use crate::msl::source;
 use crate::terminal::{self, Out};
-use anyhow::Result;
-use clap::{Args, ValueHint};
 use plan::KernelTest;
-use std::path::PathBuf;
-use std::time::Instant;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{}", exit_codes()))]
@@ -43,7 +45,7 @@ Examples:
   bessemer msl test tests/add.toml
   bessemer msl test tests/ --filter softmax
   bessemer msl test tests/ --format github
-  bessemer msl test tests/ --baseline known.json --update-baseline    accept what is reported today
+  bessemer msl test tests/ --baseline known.json --update-baseline    accept the current reports
 
 A test, in TOML; files are relative to the file of tests:
   source = \"add.metal\"
@@ -72,7 +74,7 @@ pub(crate) fn run(args: &TestArgs, out: &mut Out) -> Result<Outcome> {
     for path in source::expand(&args.files, "toml")? {
         match plan::read(&path) {
             Ok(read) => tests.extend(read),
-            Err(error) => mistakes.push(terminal::told(&error)),
+            Err(error) => mistakes.push(terminal::error_text(&error)),
         }
     }
     if !mistakes.is_empty() {
@@ -81,7 +83,7 @@ pub(crate) fn run(args: &TestArgs, out: &mut Out) -> Result<Outcome> {
     if let Some(filter) = &args.filter {
         tests.retain(|test| test.name.contains(filter));
         if tests.is_empty() {
-            return Err(Usage::error(format!("no test has `{filter}` in its name")));
+            return Err(Usage::error(format!("no test name contains `{filter}`")));
         }
     }
     let known = KnownReports::load(&args.baseline)?;

@@ -1,11 +1,11 @@
-use crate::harness::Desk;
+use crate::harness::TestDir;
 #[cfg(target_os = "linux")]
 use crate::harness::command;
 
 #[test]
 fn every_device_is_listed_with_its_properties() {
-    let said = Desk::new().bessemer("devices --json").exits(0);
-    let json = said.json();
+    let result = TestDir::new().bessemer("devices --json").exits(0);
+    let json = result.json();
     let devices = json["devices"].as_array().unwrap();
     assert!(devices.iter().any(|d| d["kind"] == "noop"));
     for device in devices {
@@ -16,7 +16,7 @@ fn every_device_is_listed_with_its_properties() {
         assert!(device["name"].as_str().unwrap().len() > 3, "{device}");
         assert!(device["family"].as_str().unwrap().len() > 3, "{device}");
         assert!(device["unified_memory"].is_boolean(), "{device}");
-        // What every GPU that the driver accepts has at least.
+        // Minimum of every supported GPU.
         assert!(number("recommended_working_set") >= 256 << 20, "{device}");
         assert!(number("max_buffer_length") >= 256 << 20, "{device}");
         assert_eq!(number("max_threads_per_threadgroup"), 1024);
@@ -45,9 +45,9 @@ fn every_device_is_listed_with_its_properties() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn on_linux_it_says_that_there_is_no_gpu_and_what_there_is() {
-    let said = Desk::new().bessemer("devices").exits(0);
-    let lines: Vec<_> = said.stdout.lines().collect();
+fn linux_reports_no_gpu_and_lists_the_software_device() {
+    let result = TestDir::new().bessemer("devices").exits(0);
+    let lines: Vec<_> = result.stdout.lines().collect();
     assert_eq!(
         lines[0],
         "There is no Metal GPU here: this is Linux, and Metal needs macOS or iOS."
@@ -56,16 +56,16 @@ fn on_linux_it_says_that_there_is_no_gpu_and_what_there_is() {
         let found = lines
             .iter()
             .find_map(|line| line.trim_start().strip_prefix(name));
-        found.unwrap_or_else(|| panic!("{name}: {said:?}")).trim()
+        found.unwrap_or_else(|| panic!("{name}: {result:?}")).trim()
     };
     assert!(
         lines
             .iter()
             .any(|l| l.starts_with("Bessemer software Metal (")),
-        "{said:?}"
+        "{result:?}"
     );
-    assert!(value("compiler ").contains("clang"), "{said:?}");
-    assert!(value("cache ").starts_with('/'), "{said:?}");
+    assert!(value("compiler ").contains("clang"), "{result:?}");
+    assert!(value("cache ").starts_with('/'), "{result:?}");
     let threads = value("threads per threadgroup ");
     assert!(threads.starts_with("1024 (1024×"), "{threads}");
     let kernel = value("limits of a kernel (add)");
@@ -73,7 +73,7 @@ fn on_linux_it_says_that_there_is_no_gpu_and_what_there_is() {
         kernel.contains("threads per threadgroup, SIMD width 32"),
         "{kernel}"
     );
-    let json = Desk::new().bessemer("devices --json").exits(0).json();
+    let json = TestDir::new().bessemer("devices --json").exits(0).json();
     assert_eq!(json["metal_gpu"], false);
     assert_eq!(json["devices"][0]["kind"], "software");
     assert_eq!(json["devices"][0]["default"], true);
@@ -81,7 +81,7 @@ fn on_linux_it_says_that_there_is_no_gpu_and_what_there_is() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn without_clang_it_says_what_to_install_and_still_lists_devices() {
+fn without_clang_devices_are_listed_with_install_instructions() {
     let cache = tempfile::tempdir().unwrap();
     let mut command = command();
     command.env("PATH", "/nowhere").env_remove("BESSEMER_CLANG");
@@ -103,7 +103,7 @@ fn without_clang_it_says_what_to_install_and_still_lists_devices() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_mistake_in_the_environment_is_named() {
+fn an_invalid_environment_variable_is_named() {
     let mut command = command();
     command.env("BESSEMER_SOFT_FAMILY", "apple99");
     let output = command.arg("devices").output().unwrap();

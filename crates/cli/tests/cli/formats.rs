@@ -1,9 +1,10 @@
-//! Output for other programs: always one valid document, whatever happens.
+//! Output for other programs: always one valid document.
 
-use crate::harness::{Desk, Said, example};
 use serde_json::Value;
 
-const BROKEN: &str = "\
+use crate::harness::{RunOutput, TestDir, example};
+
+const BROKEN_SOURCE: &str = "\
 template <typename T>
 T first(T value) { return value.x; }
 kernel void k(device float* out [[buffer(0)]]) {
@@ -14,8 +15,8 @@ kernel void k(device float* out [[buffer(0)]]) {
 
 /// Fails unless a SARIF log has the properties that SARIF 2.1.0 requires; returns its run.
 #[track_caller]
-fn run_of(said: &Said) -> Value {
-    let log = said.json();
+fn run_of(result: &RunOutput) -> Value {
+    let log = result.json();
     assert_eq!(log["version"], "2.1.0");
     assert!(log["$schema"].as_str().unwrap().contains("sarif-2.1.0"));
     let runs = log["runs"].as_array().unwrap();
@@ -25,7 +26,7 @@ fn run_of(said: &Said) -> Value {
     assert_eq!(driver["name"], "bessemer");
     let invocation = &run["invocations"][0];
     assert!(invocation["executionSuccessful"].is_boolean());
-    assert_eq!(invocation["exitCode"], said.code);
+    assert_eq!(invocation["exitCode"], result.code);
     for notification in invocation["toolExecutionNotifications"].as_array().unwrap() {
         assert!(notification["message"]["text"].is_string());
     }
@@ -43,8 +44,8 @@ fn run_of(said: &Said) -> Value {
         let related = result["relatedLocations"].as_array();
         let locations = result["locations"].as_array().unwrap().iter();
         for location in locations.chain(related.into_iter().flatten()) {
-            let place = &location["physicalLocation"];
-            let artifact = &place["artifactLocation"];
+            let physical = &location["physicalLocation"];
+            let artifact = &physical["artifactLocation"];
             let uri = artifact["uri"].as_str().unwrap();
             if let Some(base) = artifact["uriBaseId"].as_str() {
                 assert!(
@@ -52,7 +53,7 @@ fn run_of(said: &Said) -> Value {
                     "{result}"
                 );
             }
-            if let Some(region) = place["region"].as_object() {
+            if let Some(region) = physical["region"].as_object() {
                 assert!(region["startLine"].as_u64().unwrap() >= 1, "{result}");
             }
         }
@@ -62,24 +63,25 @@ fn run_of(said: &Said) -> Value {
 
 #[test]
 fn errors_of_the_compiler_are_sarif_results_with_their_notes() {
-    let desk = Desk::with("dir with blank/broken.metal", BROKEN);
-    let said = Said::from(
-        desk.command()
+    let test_dir = TestDir::with("dir with blank/broken.metal", BROKEN_SOURCE);
+    let result = RunOutput::from(
+        test_dir
+            .command()
             .args(["msl", "check", "./dir with blank/broken.metal"])
             .args(["--format", "sarif"])
             .output()
             .unwrap(),
     )
     .exits(1);
-    let run = run_of(&said);
+    let run = run_of(&result);
     let results = run["results"].as_array().unwrap();
-    let place = |value: &Value| value["physicalLocation"].clone();
-    let first = place(&results[0]["locations"][0]);
+    let physical = |value: &Value| value["physicalLocation"].clone();
+    let first = physical(&results[0]["locations"][0]);
     let uri = &first["artifactLocation"]["uri"];
     assert_eq!(uri, "dir%20with%20blank/broken.metal");
     let with_note = results.iter().find(|r| !r["relatedLocations"].is_null());
     let note = &with_note.unwrap()["relatedLocations"][0];
-    assert_eq!(place(note)["region"]["startLine"], 5);
+    assert_eq!(physical(note)["region"]["startLine"], 5);
     assert!(
         note["message"]["text"]
             .as_str()
@@ -90,7 +92,7 @@ fn errors_of_the_compiler_are_sarif_results_with_their_notes() {
         let text = r["message"]["text"].as_str().unwrap();
         text.contains("unknown_name")
     });
-    let region = &place(&unknown.unwrap()["locations"][0])["region"];
+    let region = &physical(&unknown.unwrap()["locations"][0])["region"];
     // In characters: byte 23 comes after a letter of two bytes.
     assert_eq!(
         (&region["startLine"], &region["startColumn"]),
@@ -101,7 +103,7 @@ fn errors_of_the_compiler_are_sarif_results_with_their_notes() {
 #[test]
 fn reports_of_check_mode_are_findings() {
     let run = |format: &str| {
-        Desk::new()
+        TestDir::new()
             .bessemer(&format!(
                 "msl run {} --grid 8 --buffer 0=iota:f32:8 --buffer 1=ones:f32:7 \
                  --buffer 2=zeros:f32:8 --mode check --format {format}",
@@ -111,8 +113,8 @@ fn reports_of_check_mode_are_findings() {
     };
     let sarif = run_of(&run("sarif"));
     assert_eq!(sarif["results"][0]["ruleId"], "check/bounds");
-    let place = &sarif["results"][0]["locations"][0]["physicalLocation"];
-    assert_eq!(place["region"]["startLine"], 9);
+    let physical = &sarif["results"][0]["locations"][0]["physicalLocation"];
+    assert_eq!(physical["region"]["startLine"], 9);
     let lines = run("github").stdout;
     assert!(lines.starts_with("::error file="), "{lines}");
     assert!(lines.contains("add.metal,line=9,col="), "{lines}");
@@ -125,19 +127,19 @@ fn reports_of_check_mode_are_findings() {
 #[test]
 fn a_kernel_that_compiles_and_runs_clean_has_no_findings() {
     let add = example("add.metal");
-    let said = Desk::new().bessemer(&format!("msl check {add} --format sarif"));
-    assert_eq!(run_of(&said.exits(0))["results"], Value::Array(vec![]));
-    let said = Desk::new().bessemer(&format!("msl check {add} --format github"));
-    assert!(!said.exits(0).stdout.contains("::"));
+    let result = TestDir::new().bessemer(&format!("msl check {add} --format sarif"));
+    assert_eq!(run_of(&result.exits(0))["results"], Value::Array(vec![]));
+    let result = TestDir::new().bessemer(&format!("msl check {add} --format github"));
+    assert!(!result.exits(0).stdout.contains("::"));
 }
 
 #[test]
-fn annotations_are_escaped_and_stand_on_one_line() {
-    let desk = Desk::with("a,b.metal", BROKEN);
-    let said = desk
+fn annotations_are_escaped_to_one_line() {
+    let test_dir = TestDir::with("a,b.metal", BROKEN_SOURCE);
+    let result = test_dir
         .bessemer("msl check a,b.metal --format github")
         .exits(1);
-    let lines: Vec<&str> = said.stdout.lines().collect();
+    let lines: Vec<&str> = result.stdout.lines().collect();
     let unknown = lines.iter().find(|l| l.contains("unknown_name")).unwrap();
     assert!(
         unknown.starts_with("::error file=a%2Cb.metal,line=4,col=22,title=bessemer%3A compile/"),
@@ -148,9 +150,9 @@ fn annotations_are_escaped_and_stand_on_one_line() {
     assert!(lines.last().unwrap().contains("in 1 file: "), "{lines:?}");
 }
 
-/// Every way in which a command cannot do its work.
+/// Covers every way in which a command can fail.
 #[test]
-fn whatever_fails_there_is_one_document_with_the_exit_code_in_it() {
+fn every_failure_writes_one_document_with_the_exit_code() {
     struct Case {
         line: &'static str,
         clang: Option<&'static str>,
@@ -187,12 +189,12 @@ fn whatever_fails_there_is_one_document_with_the_exit_code_in_it() {
             ..case("msl run k.metal --grid 1 --buffer 0=zeros:i32:1", 4, "tool")
         },
     ];
-    let desk = Desk::with(
+    let test_dir = TestDir::with(
         "k.metal",
         "kernel void k(device int* a [[buffer(0)]]) { a[0] = 1; }",
     );
-    desk.write("bad.toml", b"x = ");
-    std::fs::create_dir(desk.path("empty")).unwrap();
+    test_dir.write("bad.toml", b"x = ");
+    std::fs::create_dir(test_dir.path("empty")).unwrap();
     for Case {
         line,
         clang,
@@ -201,20 +203,20 @@ fn whatever_fails_there_is_one_document_with_the_exit_code_in_it() {
     } in cases
     {
         let run = |option: &str| {
-            let mut command = desk.command();
+            let mut command = test_dir.command();
             if let Some(clang) = clang {
                 command.env("BESSEMER_CLANG", clang);
-                command.env("BESSEMER_CACHE_DIR", desk.path("cache"));
+                command.env("BESSEMER_CACHE_DIR", test_dir.path("cache"));
             }
             command.args(line.split_whitespace());
-            Said::from(command.args(option.split_whitespace()).output().unwrap()).exits(code)
+            RunOutput::from(command.args(option.split_whitespace()).output().unwrap()).exits(code)
         };
-        let said = run("--json");
-        let json = said.json();
+        let result = run("--json");
+        let json = result.json();
         assert_eq!(json["exit_code"], code, "{line}");
         assert_eq!(json["error"]["kind"], kind, "{line}");
         let message = json["error"]["message"].as_str().unwrap();
-        assert!(said.stderr.contains(message), "{line}: {said:?}");
+        assert!(result.stderr.contains(message), "{line}: {result:?}");
         if !line.contains("kernels") {
             let sarif = run_of(&run("--format sarif"));
             assert_eq!(sarif["invocations"][0]["executionSuccessful"], false);
@@ -228,8 +230,8 @@ fn whatever_fails_there_is_one_document_with_the_exit_code_in_it() {
 }
 
 #[test]
-fn json_has_the_exit_code_when_there_is_something_to_say_as_well() {
-    let desk = Desk::with("broken.metal", BROKEN);
+fn json_results_have_the_exit_code_too() {
+    let test_dir = TestDir::with("broken.metal", BROKEN_SOURCE);
     for (line, code) in [
         ("msl check broken.metal --json", 1),
         ("msl kernels broken.metal --json", 1),
@@ -238,9 +240,10 @@ fn json_has_the_exit_code_when_there_is_something_to_say_as_well() {
         ("msl kernels ADD --json", 0),
     ] {
         let line = line.replace("ADD", &example("add.metal"));
-        let json = desk.bessemer(&line).exits(code).json();
+        let json = test_dir.bessemer(&line).exits(code).json();
         assert_eq!(json["exit_code"], code, "{line}");
     }
-    desk.bessemer("msl check broken.metal --json --format text")
+    test_dir
+        .bessemer("msl check broken.metal --json --format text")
         .exits(2);
 }

@@ -1,33 +1,34 @@
-//! Running the binary, and files for it.
+//! Runs the binary, and makes files for it.
 
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
+
+use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory of its own for each test, in which the binary runs.
-pub(crate) struct Desk {
+/// A temporary directory in which the binary runs; every test has its own.
+pub(crate) struct TestDir {
     dir: TempDir,
 }
 
-/// What the binary said.
+/// Exit code and output of the binary.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct RunOutput {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// What tests take from the environment: the compiler, and how well it compiles.
-const KEPT: [&str; 2] = ["BESSEMER_CLANG", "BESSEMER_SOFT_OPTIMIZE"];
+/// Environment variables that tests inherit: the compiler and its optimisation level.
+const KEPT_VARIABLES: [&str; 2] = ["BESSEMER_CLANG", "BESSEMER_SOFT_OPTIMIZE"];
 
-/// The binary, with a kernel cache that all tests share and nothing else from the environment.
+/// The binary, with a kernel cache shared by all tests and no other variables of ours from the environment.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bessemer"));
     for (name, _) in std::env::vars() {
-        if name.starts_with("BESSEMER_") && !KEPT.contains(&&*name) {
+        if name.starts_with("BESSEMER_") && !KEPT_VARIABLES.contains(&&*name) {
             command.env_remove(name);
         }
     }
@@ -37,7 +38,7 @@ pub(crate) fn command() -> Command {
     command
 }
 
-/// A cache for each build of the binary: what an older one found correct may not be.
+/// A cache per build of the binary: results of an older build may be wrong.
 fn cache() -> &'static Path {
     static CACHE: OnceLock<PathBuf> = OnceLock::new();
     CACHE.get_or_init(|| {
@@ -52,7 +53,7 @@ fn cache() -> &'static Path {
     })
 }
 
-impl Desk {
+impl TestDir {
     pub(crate) fn new() -> Self {
         Self {
             dir: TempDir::new().unwrap(),
@@ -61,9 +62,9 @@ impl Desk {
 
     /// A directory with one file.
     pub(crate) fn with(name: &str, text: &str) -> Self {
-        let desk = Self::new();
-        desk.write(name, text.as_bytes());
-        desk
+        let test_dir = Self::new();
+        test_dir.write(name, text.as_bytes());
+        test_dir
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -87,9 +88,9 @@ impl Desk {
         command
     }
 
-    /// Runs a command line; arguments are separated by blanks.
-    pub(crate) fn bessemer(&self, line: &str) -> Said {
-        Said::from(
+    /// Runs a command line; arguments are separated by spaces.
+    pub(crate) fn bessemer(&self, line: &str) -> RunOutput {
+        RunOutput::from(
             self.command()
                 .args(line.split_whitespace())
                 .output()
@@ -98,7 +99,7 @@ impl Desk {
     }
 }
 
-impl From<Output> for Said {
+impl From<Output> for RunOutput {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code().expect("the binary was not killed"),
@@ -108,7 +109,7 @@ impl From<Output> for Said {
     }
 }
 
-impl Said {
+impl RunOutput {
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))

@@ -1,10 +1,10 @@
-use crate::harness::{Desk, small_gguf};
+use crate::harness::{TestDir, small_gguf};
 
 #[test]
 fn a_file_is_shown_with_the_memory_it_needs() {
-    let desk = Desk::new();
-    desk.write("m.gguf", &small_gguf("llama"));
-    let said = desk.bessemer("inspect m.gguf").exits(0);
+    let test_dir = TestDir::new();
+    test_dir.write("m.gguf", &small_gguf("llama"));
+    let result = test_dir.bessemer("inspect m.gguf").exits(0);
     for expected in [
         "m.gguf: GGUF, ",
         "llama: 1 layer, width 64, 2 heads of 32 with 2 for keys and values, ffn 64, 4 tokens, context 128",
@@ -12,11 +12,11 @@ fn a_file_is_shown_with_the_memory_it_needs() {
         "blk.0.attn_q.weight       64 × 64  f32     16 KiB",
         "memory at a context of 128",
         "keys and values, f16",
-        "together",
+        "total",
     ] {
-        assert!(said.stdout.contains(expected), "{expected}: {said:?}");
+        assert!(result.stdout.contains(expected), "{expected}: {result:?}");
     }
-    let brief = desk
+    let brief = test_dir
         .bessemer("inspect m.gguf --brief --context 64")
         .exits(0);
     assert!(
@@ -28,9 +28,9 @@ fn a_file_is_shown_with_the_memory_it_needs() {
 
 #[test]
 fn json_has_the_same() {
-    let desk = Desk::new();
-    desk.write("m.gguf", &small_gguf("llama"));
-    let json = desk
+    let test_dir = TestDir::new();
+    test_dir.write("m.gguf", &small_gguf("llama"));
+    let json = test_dir
         .bessemer("inspect m.gguf --json --context 64")
         .exits(0)
         .json();
@@ -53,28 +53,35 @@ fn json_has_the_same() {
 
 #[test]
 fn an_unknown_architecture_is_shown_and_named() {
-    let desk = Desk::new();
-    desk.write("m.gguf", &small_gguf("mamba"));
-    let said = desk.bessemer("inspect m.gguf").exits(0);
+    let test_dir = TestDir::new();
+    test_dir.write("m.gguf", &small_gguf("mamba"));
+    let result = test_dir.bessemer("inspect m.gguf").exits(0);
     assert!(
-        said.stdout
+        result
+            .stdout
             .contains("cannot be run: architecture `mamba` is not supported"),
-        "{said:?}"
+        "{result:?}"
     );
-    assert!(said.stdout.contains("supported: llama, qwen2"), "{said:?}");
-    assert!(!said.stdout.contains("memory at"), "{said:?}");
-    let json = desk.bessemer("inspect m.gguf --json").exits(0).json();
+    assert!(
+        result.stdout.contains("supported: llama, qwen2"),
+        "{result:?}"
+    );
+    assert!(!result.stdout.contains("memory at"), "{result:?}");
+    let json = test_dir.bessemer("inspect m.gguf --json").exits(0).json();
     assert!(json["error"].as_str().unwrap().contains("mamba"), "{json}");
 }
 
 #[test]
 fn a_damaged_file_is_an_error_and_not_a_crash() {
-    let desk = Desk::new();
+    let test_dir = TestDir::new();
     let whole = small_gguf("llama");
-    desk.write("cut.gguf", &whole[..whole.len() - 1]);
-    desk.write("text.gguf", b"not a model at all");
-    let said = desk.bessemer("inspect cut.gguf").exits(2);
-    assert!(said.stderr.contains("past the end of the file"), "{said:?}");
-    let said = desk.bessemer("inspect text.gguf").exits(2);
-    assert!(said.stderr.contains("not a model file"), "{said:?}");
+    test_dir.write("cut.gguf", &whole[..whole.len() - 1]);
+    test_dir.write("text.gguf", b"not a model at all");
+    let result = test_dir.bessemer("inspect cut.gguf").exits(2);
+    assert!(
+        result.stderr.contains("past the end of the file"),
+        "{result:?}"
+    );
+    let result = test_dir.bessemer("inspect text.gguf").exits(2);
+    assert!(result.stderr.contains("not a model file"), "{result:?}");
 }

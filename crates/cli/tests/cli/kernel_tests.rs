@@ -1,8 +1,8 @@
 //! `msl test`.
 
-use crate::harness::{Desk, Said, example, npy};
+use crate::harness::{RunOutput, TestDir, example, npy};
 
-const ADD: &str = "\
+const ADD_SOURCE: &str = "\
 kernel void add(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
                 device float* out [[buffer(2)]], uint i [[thread_position_in_grid]]) {
     out[i] = a[i] + b[i];
@@ -20,25 +20,25 @@ fn add_test(name: &str, options: &str, expected: &str) -> String {
     )
 }
 
-/// A desk with `add.metal` and a file of tests.
-fn desk(tests: &str) -> Desk {
-    let desk = Desk::with("kernels/add.metal", ADD);
+/// A directory with `add.metal` and a test file.
+fn test_dir(tests: &str) -> TestDir {
+    let test_dir = TestDir::with("kernels/add.metal", ADD_SOURCE);
     let file = format!("source = \"../kernels/add.metal\"\n{tests}");
-    desk.write("tests/add.toml", file.as_bytes());
-    desk
+    test_dir.write("tests/add.toml", file.as_bytes());
+    test_dir
 }
 
-fn test(tests: &str) -> Said {
-    desk(tests).bessemer("msl test tests/add.toml")
+fn test(tests: &str) -> RunOutput {
+    test_dir(tests).bessemer("msl test tests/add.toml")
 }
 
 #[test]
 fn the_examples_pass() {
-    let said = Desk::new()
+    let result = TestDir::new()
         .bessemer(&format!("msl test {}", example("")))
         .exits(0);
-    assert!(said.stdout.contains("ok   "), "{said:?}");
-    assert!(said.stdout.contains("11 passed, 0 failed"), "{said:?}");
+    assert!(result.stdout.contains("ok   "), "{result:?}");
+    assert!(result.stdout.contains("11 passed, 0 failed"), "{result:?}");
 }
 
 #[test]
@@ -49,27 +49,27 @@ fn wrong_values_are_shown_with_index_value_and_error() {
         "",
         "out = { values = [1, 2.5, 3, nan], abs = 0.25 }",
     );
-    let desk = desk(&(good + &bad));
-    let said = desk.bessemer("msl test tests").exits(3);
-    let lines: Vec<&str> = said.stdout.lines().collect();
+    let test_dir = test_dir(&(good + &bad));
+    let result = test_dir.bessemer("msl test tests").exits(3);
+    let lines: Vec<&str> = result.stdout.lines().collect();
     assert!(
         lines[0].starts_with("ok   tests/add.toml: right (check, "),
-        "{said:?}"
+        "{result:?}"
     );
     assert!(
         lines[1].starts_with("FAIL tests/add.toml: wrong (check, "),
-        "{said:?}"
+        "{result:?}"
     );
     let difference = "out[1]: got 2.0, expected 2.5 (error 5.000e-1, ";
-    assert!(lines[2].trim().starts_with(difference), "{said:?}");
+    assert!(lines[2].trim().starts_with(difference), "{result:?}");
     assert!(
         lines[3].contains("out[3]: got 4.0, expected NaN"),
-        "{said:?}"
+        "{result:?}"
     );
-    assert!(lines[4].contains("2 of 4 values differ"), "{said:?}");
-    assert!(lines[5].starts_with("1 passed, 1 failed"), "{said:?}");
+    assert!(lines[4].contains("2 of 4 values differ"), "{result:?}");
+    assert!(lines[5].starts_with("1 passed, 1 failed"), "{result:?}");
 
-    let json = desk.bessemer("msl test tests --json").exits(3).json();
+    let json = test_dir.bessemer("msl test tests --json").exits(3).json();
     assert_eq!(json["exit_code"], 3);
     assert_eq!((&json["passed"], &json["failed"]), (&1.into(), &1.into()));
     let failure = &json["tests"][1]["failures"][0];
@@ -79,23 +79,28 @@ fn wrong_values_are_shown_with_index_value_and_error() {
     assert_eq!(failure["first"][1]["expected"], "NaN");
     assert_eq!(failure["differing"], 2);
 
-    let said = desk.bessemer("msl test tests --format github").exits(3);
-    let annotation = said.stdout.lines().next().unwrap();
-    let place = "::error file=tests/add.toml,line=29,col=7,title=bessemer%3A test/values::wrong";
-    assert!(annotation.starts_with(place), "{said:?}");
-    let sarif = desk
+    let result = test_dir.bessemer("msl test tests --format github").exits(3);
+    let annotation = result.stdout.lines().next().unwrap();
+    let expected = "::error file=tests/add.toml,line=29,col=7,title=bessemer%3A test/values::wrong";
+    assert!(annotation.starts_with(expected), "{result:?}");
+    let sarif = test_dir
         .bessemer("msl test tests --format sarif")
         .exits(3)
         .json();
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "test/values");
 
-    desk.bessemer("msl test tests --filter right").exits(0);
-    let said = desk.bessemer("msl test tests --filter nothing").exits(2);
-    assert!(said.stderr.contains("no test has `nothing`"), "{said:?}");
+    test_dir.bessemer("msl test tests --filter right").exits(0);
+    let result = test_dir
+        .bessemer("msl test tests --filter nothing")
+        .exits(2);
+    assert!(
+        result.stderr.contains("no test name contains `nothing`"),
+        "{result:?}"
+    );
 }
 
 #[test]
-fn tolerances_decide() {
+fn tolerances_are_applied() {
     struct Case(&'static str, i32);
     let cases = [
         Case("abs = 0.5", 0),
@@ -108,14 +113,14 @@ fn tolerances_decide() {
     ];
     for Case(tolerance, code) in cases {
         let expected = format!("out = {{ values = [1, 2.5, 3, 4], {tolerance} }}");
-        let said = test(&add_test("t", "", &expected));
-        assert_eq!(said.code, code, "{tolerance}: {said:?}");
+        let result = test(&add_test("t", "", &expected));
+        assert_eq!(result.code, code, "{tolerance}: {result:?}");
     }
 }
 
 #[test]
 fn expected_values_come_from_files_generators_and_other_buffers() {
-    let desk = desk(
+    let test_dir = test_dir(
         &(add_test("file", "", "out = \"out.npy\"")
             + &add_test("table", "", "out = { from = \"out.npy\", ulp = 1 }")
             + &add_test(
@@ -124,39 +129,39 @@ fn expected_values_come_from_files_generators_and_other_buffers() {
                 "a = \"iota:i32:4\"\nb = { buffer = \"b\" }",
             )),
     );
-    desk.write("tests/out.npy", &npy("4,", &[1.0, 2.0, 3.0, 4.0]));
-    let said = desk.bessemer("msl test tests").exits(0);
-    assert!(said.stdout.contains("3 passed"), "{said:?}");
-    desk.write("tests/out.npy", &npy("4,", &[1.0, 2.0, 3.0, 5.0]));
-    let said = desk.bessemer("msl test tests").exits(3);
-    assert!(said.stdout.contains("1 passed, 2 failed"), "{said:?}");
-    desk.write("tests/out.npy", &npy("3,", &[1.0, 2.0, 3.0]));
-    let said = desk.bessemer("msl test tests").exits(2);
+    test_dir.write("tests/out.npy", &npy("4,", &[1.0, 2.0, 3.0, 4.0]));
+    let result = test_dir.bessemer("msl test tests").exits(0);
+    assert!(result.stdout.contains("3 passed"), "{result:?}");
+    test_dir.write("tests/out.npy", &npy("4,", &[1.0, 2.0, 3.0, 5.0]));
+    let result = test_dir.bessemer("msl test tests").exits(3);
+    assert!(result.stdout.contains("1 passed, 2 failed"), "{result:?}");
+    test_dir.write("tests/out.npy", &npy("3,", &[1.0, 2.0, 3.0]));
+    let result = test_dir.bessemer("msl test tests").exits(2);
     assert!(
-        said.stdout.contains("3 for the 4 values of the buffer"),
-        "{said:?}"
+        result.stdout.contains("3 for the 4 values of the buffer"),
+        "{result:?}"
     );
 }
 
 #[test]
 fn an_unexpected_report_fails_and_an_expected_one_passes() {
     let racy = |options: &str| {
-        let desk = Desk::new();
+        let test_dir = TestDir::new();
         let tests = format!(
             "source = \"RACE\"\n[[test]]\nname = \"race\"\n{options}\n\
              [test.buffers]\nin = \"ones:f32:64\"\nout = \"zeros:f32:1\"\n\
              [[test.dispatch]]\nkernel = \"sum\"\ngrid = 64\nthreadgroup = 64\n\
              bind = {{ in = \"in\", out = \"out\" }}\nthreadgroup-memory = {{ partial = \"1K\" }}\n"
         );
-        desk.write(
+        test_dir.write(
             "t.toml",
             tests.replace("RACE", &example("race.metal")).as_bytes(),
         );
-        desk
+        test_dir
     };
-    let said = racy("").bessemer("msl test t.toml").exits(3);
-    assert!(said.stdout.contains("race.metal:10:"), "{said:?}");
-    assert!(said.stdout.contains(": race: "), "{said:?}");
+    let result = racy("").bessemer("msl test t.toml").exits(3);
+    assert!(result.stdout.contains("race.metal:10:"), "{result:?}");
+    assert!(result.stdout.contains(": race: "), "{result:?}");
     let sarif = racy("").bessemer("msl test t.toml --format sarif").json();
     let result = &sarif["runs"][0]["results"][0];
     assert_eq!(result["ruleId"], "check/race");
@@ -171,18 +176,18 @@ fn an_unexpected_report_fails_and_an_expected_one_passes() {
         .bessemer("msl test t.toml")
         .exits(3);
     let options = "expect-report = \"race\"\nmode = \"fast\"";
-    let said = racy(options).bessemer("msl test t.toml").exits(3);
+    let result = racy(options).bessemer("msl test t.toml").exits(3);
     let message = "expected a report of kind `race`, there was none";
-    assert!(said.stdout.contains(message), "{said:?}");
+    assert!(result.stdout.contains(message), "{result:?}");
 }
 
 #[test]
 fn every_mode_and_seed_is_run() {
-    // The first lane to come writes: the order of lanes decides.
+    // The first lane writes: the result depends on the order of lanes.
     let source = "#include <metal_stdlib>\nusing namespace metal;\n\
         kernel void first(device atomic_uint* out [[buffer(0)]], uint i [[thread_position_in_grid]]) {\n\
         uint none = 0; atomic_compare_exchange_weak_explicit(out, &none, i + 1, memory_order_relaxed, memory_order_relaxed); }\n";
-    let desk = Desk::with("first.metal", source);
+    let test_dir = TestDir::with("first.metal", source);
     let tests = |mode: &str| {
         format!(
             "source = \"first.metal\"\n[[test]]\nname = \"first\"\n{mode}\n\
@@ -191,23 +196,23 @@ fn every_mode_and_seed_is_run() {
              [test.expect]\nout = [1]\n"
         )
     };
-    desk.write("t.toml", tests("mode = \"fast\"").as_bytes());
-    desk.bessemer("msl test t.toml").exits(0);
-    desk.write(
+    test_dir.write("t.toml", tests("mode = \"fast\"").as_bytes());
+    test_dir.bessemer("msl test t.toml").exits(0);
+    test_dir.write(
         "t.toml",
         tests("mode = [\"fast\", \"fuzz\"]\nseeds = [5, 6, 7, 8]").as_bytes(),
     );
-    let said = desk.bessemer("msl test t.toml").exits(3);
-    assert!(said.stdout.contains("(fuzz, seed "), "{said:?}");
+    let result = test_dir.bessemer("msl test t.toml").exits(3);
+    assert!(result.stdout.contains("(fuzz, seed "), "{result:?}");
 }
 
 #[test]
 fn compile_options_reach_the_kernel() {
-    let desk = Desk::with(
+    let test_dir = TestDir::with(
         "k/scale.metal",
         "#include \"factor.h\"\nkernel void scale(device int* a [[buffer(0)]]) { a[0] = a[0] * FACTOR + EXTRA; }\n",
     );
-    desk.write("t/inc/factor.h", b"#define FACTOR 3\n");
+    test_dir.write("t/inc/factor.h", b"#define FACTOR 3\n");
     let tests = "source = \"../k/scale.metal\"\n\
         [compile]\ninclude = [\"inc\"]\ndefine = [\"EXTRA=1\"]\nmath = \"fast\"\n\
         [[test]]\nname = \"of the file\"\n\
@@ -218,21 +223,21 @@ fn compile_options_reach_the_kernel() {
         [test.buffers]\na = { dtype = \"i32\", values = [5] }\n\
         [[test.dispatch]]\nkernel = \"scale\"\ngrid = 1\nbind = { a = \"a\" }\n\
         [test.expect]\na = [17]\n";
-    desk.write("t/t.toml", tests.as_bytes());
-    desk.bessemer("msl test t/t.toml").exits(0);
-    desk.write("t/t.toml", tests.replace("\"fast\"", "\"slow\"").as_bytes());
-    let said = desk.bessemer("msl test t/t.toml").exits(2);
-    assert!(said.stderr.contains("t/t.toml:7:8: "), "{said:?}");
-    assert!(said.stderr.contains("slow"), "{said:?}");
+    test_dir.write("t/t.toml", tests.as_bytes());
+    test_dir.bessemer("msl test t/t.toml").exits(0);
+    test_dir.write("t/t.toml", tests.replace("\"fast\"", "\"slow\"").as_bytes());
+    let result = test_dir.bessemer("msl test t/t.toml").exits(2);
+    assert!(result.stderr.contains("t/t.toml:7:8: "), "{result:?}");
+    assert!(result.stderr.contains("slow"), "{result:?}");
 }
 
 #[test]
 fn language_versions_and_files_to_include_are_options() {
-    let desk = Desk::with(
+    let test_dir = TestDir::with(
         "version.metal",
         "kernel void version(device int* a [[buffer(0)]]) { a[0] = __METAL_VERSION__ + EXTRA; }\n",
     );
-    desk.write("prefix.h", b"#define EXTRA 1\n");
+    test_dir.write("prefix.h", b"#define EXTRA 1\n");
     for (version, expected) in [("metal3.0", 301), ("metal3.2", 321)] {
         let tests = format!(
             "source = \"version.metal\"\ncompile = {{ std = \"{version}\", include-file = [\"prefix.h\"] }}\n\
@@ -240,29 +245,35 @@ fn language_versions_and_files_to_include_are_options() {
              [[test.dispatch]]\nkernel = \"version\"\ngrid = 1\nbind = {{ a = \"a\" }}\n\
              [test.expect]\na = [{expected}]\n"
         );
-        desk.write("t.toml", tests.as_bytes());
-        desk.bessemer("msl test t.toml").exits(0);
+        test_dir.write("t.toml", tests.as_bytes());
+        test_dir.bessemer("msl test t.toml").exits(0);
     }
 }
 
 #[test]
-fn a_kernel_that_does_not_compile_is_told_from_a_defect() {
-    let desk = desk(&add_test("t", "", "out = [1, 2, 3, 4]"));
-    desk.write("kernels/add.metal", ADD.replace("b[i]", "c[i]").as_bytes());
-    let said = desk.bessemer("msl test tests").exits(1);
-    assert!(said.stdout.contains("add.metal:3:21: error: "), "{said:?}");
-    let json = desk.bessemer("msl test tests --json").exits(1).json();
+fn compile_errors_are_distinguished_from_defects() {
+    let test_dir = test_dir(&add_test("t", "", "out = [1, 2, 3, 4]"));
+    test_dir.write(
+        "kernels/add.metal",
+        ADD_SOURCE.replace("b[i]", "c[i]").as_bytes(),
+    );
+    let result = test_dir.bessemer("msl test tests").exits(1);
+    assert!(
+        result.stdout.contains("add.metal:3:21: error: "),
+        "{result:?}"
+    );
+    let json = test_dir.bessemer("msl test tests --json").exits(1).json();
     assert_eq!(json["tests"][0]["failures"][0]["kind"], "compile");
-    let mut command = desk.command();
+    let mut command = test_dir.command();
     command.env("BESSEMER_CLANG", "/not/there");
-    command.env("BESSEMER_CACHE_DIR", desk.path("cache"));
+    command.env("BESSEMER_CACHE_DIR", test_dir.path("cache"));
     let output = command.args(["msl", "test", "tests", "--json"]).output();
-    let json = Said::from(output.unwrap()).exits(4).json();
+    let json = RunOutput::from(output.unwrap()).exits(4).json();
     assert_eq!(json["tests"][0]["failures"][0]["error"]["kind"], "tool");
 }
 
 #[test]
-fn mistakes_in_a_file_of_tests_are_shown_at_their_place() {
+fn mistakes_in_a_test_file_are_reported_with_their_location() {
     struct Case(&'static str, &'static str, &'static str);
     let cases = [
         Case("grid = 4", "grid = ", "tests/add.toml:11:8: "),
@@ -327,19 +338,22 @@ fn mistakes_in_a_file_of_tests_are_shown_at_their_place() {
         Case("source =", "sauce =", "unknown field `sauce`"),
     ];
     for Case(old, new, expected) in cases {
-        let desk = desk(&add_test("t", "", "out = [1]"));
-        let file = String::from_utf8(desk.read("tests/add.toml")).unwrap();
+        let test_dir = test_dir(&add_test("t", "", "out = [1]"));
+        let file = String::from_utf8(test_dir.read("tests/add.toml")).unwrap();
         let wrong = file.replacen(old, new, 1);
         assert_ne!(file, wrong, "{old}");
-        desk.write("tests/add.toml", wrong.as_bytes());
-        let said = desk.bessemer("msl test tests").exits(2);
-        assert!(said.stderr.contains(expected), "{new}: {said:?}");
-        assert!(said.stderr.contains("tests/add.toml:"), "{new}: {said:?}");
+        test_dir.write("tests/add.toml", wrong.as_bytes());
+        let result = test_dir.bessemer("msl test tests").exits(2);
+        assert!(result.stderr.contains(expected), "{new}: {result:?}");
+        assert!(
+            result.stderr.contains("tests/add.toml:"),
+            "{new}: {result:?}"
+        );
     }
 }
 
 #[test]
-fn mistakes_that_the_kernel_shows_fail_their_test_only() {
+fn mistakes_found_with_the_kernel_fail_only_their_test() {
     struct Case(&'static str, &'static str, &'static str);
     let cases = [
         Case("kernel = \"add\"", "kernel = \"ad\"", "did you mean `add`?"),
@@ -370,25 +384,25 @@ fn mistakes_that_the_kernel_shows_fail_their_test_only() {
             "source = \"../kernels/add.metal\"",
             "out = [1, 2, 3, 4]",
         );
-        let desk = desk(&(add_test("t", "", "out = [1, 2, 3, 4]") + &good));
-        let file = String::from_utf8(desk.read("tests/add.toml")).unwrap();
-        desk.write("tests/add.toml", file.replacen(old, new, 1).as_bytes());
-        let said = desk.bessemer("msl test tests").exits(2);
-        assert!(said.stdout.contains(expected), "{new}: {said:?}");
+        let test_dir = test_dir(&(add_test("t", "", "out = [1, 2, 3, 4]") + &good));
+        let file = String::from_utf8(test_dir.read("tests/add.toml")).unwrap();
+        test_dir.write("tests/add.toml", file.replacen(old, new, 1).as_bytes());
+        let result = test_dir.bessemer("msl test tests").exits(2);
+        assert!(result.stdout.contains(expected), "{new}: {result:?}");
         assert!(
-            said.stdout.contains("1 passed, 1 failed"),
-            "{new}: {said:?}"
+            result.stdout.contains("1 passed, 1 failed"),
+            "{new}: {result:?}"
         );
-        let said = desk.bessemer("msl test tests --format github").exits(2);
+        let result = test_dir.bessemer("msl test tests --format github").exits(2);
         let annotation =
             "::error file=tests/add.toml,line=3,col=8,title=bessemer%3A test/error::t ";
-        assert!(said.stdout.starts_with(annotation), "{new}: {said:?}");
+        assert!(result.stdout.starts_with(annotation), "{new}: {result:?}");
     }
 }
 
-/// A kernel with a race that the values do not show, and a test of it.
-fn racy_desk() -> Desk {
-    let desk = Desk::with(
+/// A kernel with a race that does not affect the values, and a test of it.
+fn racy_test_dir() -> TestDir {
+    let test_dir = TestDir::with(
         "same.metal",
         "kernel void same(device int* a [[buffer(0)]]) {\n    a[0] = 7;\n}\n",
     );
@@ -396,59 +410,72 @@ fn racy_desk() -> Desk {
         [test.buffers]\na = \"zeros:i32:1\"\n\
         [[test.dispatch]]\nkernel = \"same\"\ngrid = 64\nbind = { a = \"a\" }\n\
         [test.expect]\na = [7]\n";
-    desk.write("t.toml", tests.as_bytes());
-    desk
+    test_dir.write("t.toml", tests.as_bytes());
+    test_dir
 }
 
 #[test]
 fn reports_of_a_baseline_are_accepted_and_new_ones_are_not() {
-    let desk = racy_desk();
-    desk.bessemer("msl test t.toml").exits(3);
-    desk.bessemer("msl test t.toml --baseline known.json")
+    let test_dir = racy_test_dir();
+    test_dir.bessemer("msl test t.toml").exits(3);
+    test_dir
+        .bessemer("msl test t.toml --baseline known.json")
         .exits(2);
-    desk.bessemer("msl test t.toml --baseline known.json --update-baseline")
+    test_dir
+        .bessemer("msl test t.toml --baseline known.json --update-baseline")
         .exits(0);
-    let said = desk
+    let result = test_dir
         .bessemer("msl test t.toml --baseline known.json")
         .exits(0);
     let closing = "1 passed, 0 failed, 1 known report";
-    assert!(said.stdout.contains(closing), "{said:?}");
-    assert_eq!(said.stderr, "");
+    assert!(result.stdout.contains(closing), "{result:?}");
+    assert_eq!(result.stderr, "");
     let run =
         "msl run same.metal --grid 64 --buffer 0=zeros:i32:1 --mode check --baseline known.json";
-    let said = desk.bessemer(run).exits(0);
-    assert!(said.stdout.contains("clean, 1 known report"), "{said:?}");
-    let json = desk.bessemer(&format!("{run} --json")).exits(0).json();
+    let result = test_dir.bessemer(run).exits(0);
+    assert!(
+        result.stdout.contains("clean, 1 known report"),
+        "{result:?}"
+    );
+    let json = test_dir.bessemer(&format!("{run} --json")).exits(0).json();
     assert_eq!(json["known"], 1, "{json}");
 
-    // Values are still compared, and another line is news.
-    let tests = String::from_utf8(desk.read("t.toml")).unwrap();
-    desk.write("t.toml", tests.replace("[7]", "[8]").as_bytes());
-    let said = desk
+    // Values are still compared, and a changed line is not in the baseline.
+    let tests = String::from_utf8(test_dir.read("t.toml")).unwrap();
+    test_dir.write("t.toml", tests.replace("[7]", "[8]").as_bytes());
+    let result = test_dir
         .bessemer("msl test t.toml --baseline known.json")
         .exits(3);
-    assert!(said.stdout.contains("got 7, expected 8"), "{said:?}");
-    let kernel = String::from_utf8(desk.read("same.metal")).unwrap();
-    desk.write("same.metal", kernel.replace('7', "8").as_bytes());
-    let said = desk
+    assert!(result.stdout.contains("got 7, expected 8"), "{result:?}");
+    let kernel = String::from_utf8(test_dir.read("same.metal")).unwrap();
+    test_dir.write("same.metal", kernel.replace('7', "8").as_bytes());
+    let result = test_dir
         .bessemer("msl test t.toml --baseline known.json")
         .exits(3);
-    assert!(said.stdout.contains("same.metal:2:"), "{said:?}");
+    assert!(result.stdout.contains("same.metal:2:"), "{result:?}");
 
-    // What is not needed any more is named, and a damaged file is refused.
-    desk.write(
+    // Stale entries are named, and a damaged file is rejected.
+    test_dir.write(
         "same.metal",
         kernel.replace("a[0] = 7", "a[0] + 7").as_bytes(),
     );
-    desk.write("t.toml", tests.replace("[7]", "[0]").as_bytes());
-    let said = desk
+    test_dir.write("t.toml", tests.replace("[7]", "[0]").as_bytes());
+    let result = test_dir
         .bessemer("msl test t.toml --baseline known.json")
         .exits(0);
-    assert!(said.stderr.contains("is not reported any more"), "{said:?}");
-    desk.write("known.json", b"{");
-    let said = desk
+    assert!(
+        result.stderr.contains("is not reported any more"),
+        "{result:?}"
+    );
+    test_dir.write("known.json", b"{");
+    let result = test_dir
         .bessemer("msl test t.toml --baseline known.json")
         .exits(2);
-    assert!(said.stderr.contains("known.json: the baseline"), "{said:?}");
-    desk.bessemer("msl test t.toml --update-baseline").exits(2);
+    assert!(
+        result.stderr.contains("known.json: the baseline"),
+        "{result:?}"
+    );
+    test_dir
+        .bessemer("msl test t.toml --update-baseline")
+        .exits(2);
 }

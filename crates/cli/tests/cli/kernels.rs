@@ -1,26 +1,32 @@
-use crate::harness::{Desk, example};
+use crate::harness::{TestDir, example};
 
 #[test]
 fn kernels_are_shown_as_an_aligned_table() {
-    let said = Desk::new()
+    let result = TestDir::new()
         .bessemer(&format!("msl kernels {}", example("scale.metal")))
         .exits(0);
-    let lines: Vec<&str> = said.stdout.lines().collect();
+    let lines: Vec<&str> = result.stdout.lines().collect();
     let column = lines[0].find("type").unwrap();
-    assert!(lines[0].starts_with("kernel"), "{said:?}");
+    assert!(lines[0].starts_with("kernel"), "{result:?}");
     assert_eq!(&lines[1][column..column + 19], "device const float*");
-    assert!(said.stdout.contains("scale_half"), "{said:?}");
-    assert!(said.stdout.contains("thread_position_in_grid"), "{said:?}");
-    assert!(said.stdout.contains("function constant"), "{said:?}");
-    assert!(!said.stdout.contains('\x1b'), "colours outside a terminal");
+    assert!(result.stdout.contains("scale_half"), "{result:?}");
+    assert!(
+        result.stdout.contains("thread_position_in_grid"),
+        "{result:?}"
+    );
+    assert!(result.stdout.contains("function constant"), "{result:?}");
+    assert!(
+        !result.stdout.contains('\x1b'),
+        "colours outside a terminal"
+    );
 }
 
 #[test]
-fn json_has_all_that_a_host_must_know() {
-    let said = Desk::new()
+fn json_has_everything_that_a_host_needs() {
+    let result = TestDir::new()
         .bessemer(&format!("msl kernels {} --json", example("scale.metal")))
         .exits(0);
-    let json = said.json();
+    let json = result.json();
     let kernels = json["kernels"].as_array().unwrap();
     let names: Vec<_> = kernels
         .iter()
@@ -41,13 +47,13 @@ fn json_has_all_that_a_host_must_know() {
 
 #[test]
 fn macros_and_include_directories_reach_the_source() {
-    let desk = Desk::with(
+    let test_dir = TestDir::with(
         "k.metal",
         "#include \"name.h\"\nkernel void NAME(device SCALAR* out [[buffer(0)]]) { out[0] = 1; }\n",
     );
-    std::fs::create_dir(desk.path("include")).unwrap();
-    desk.write("include/name.h", b"#define NAME from_header\n");
-    let json = desk
+    std::fs::create_dir(test_dir.path("include")).unwrap();
+    test_dir.write("include/name.h", b"#define NAME from_header\n");
+    let json = test_dir
         .bessemer("msl kernels k.metal --json -I include -D SCALAR=int")
         .exits(0)
         .json();
@@ -58,8 +64,8 @@ fn macros_and_include_directories_reach_the_source() {
 #[test]
 fn a_source_may_come_from_standard_input() {
     use std::io::Write as _;
-    let desk = Desk::new();
-    let mut child = desk
+    let test_dir = TestDir::new();
+    let mut child = test_dir
         .command()
         .args(["msl", "kernels", "-", "--json"])
         .stdin(std::process::Stdio::piped())
@@ -78,18 +84,18 @@ fn a_source_may_come_from_standard_input() {
 
 #[test]
 fn unsupported_kernels_are_listed_with_the_reason() {
-    let desk = Desk::with(
+    let test_dir = TestDir::with(
         "mixed.metal",
         "kernel void add(device int* a [[buffer(0)]]) { a[0] += 1; }\n\
          kernel void image(texture2d<float> t [[texture(0)]]) {}\n",
     );
     let reason = "textures are not supported by the software device: 'texture2d'";
-    let said = desk.bessemer("msl kernels mixed.metal").exits(0);
-    assert!(said.stdout.contains("unsupported kernel"), "{said:?}");
-    assert!(said.stdout.contains(reason), "{said:?}");
-    let said = desk.bessemer("msl kernels mixed.metal --json").exits(0);
-    let kernels = &said.json()["kernels"];
-    assert!(kernels[0]["unsupported"].is_null(), "{said:?}");
+    let result = test_dir.bessemer("msl kernels mixed.metal").exits(0);
+    assert!(result.stdout.contains("unsupported kernel"), "{result:?}");
+    assert!(result.stdout.contains(reason), "{result:?}");
+    let result = test_dir.bessemer("msl kernels mixed.metal --json").exits(0);
+    let kernels = &result.json()["kernels"];
+    assert!(kernels[0]["unsupported"].is_null(), "{result:?}");
     assert_eq!(kernels[1]["unsupported"]["message"], reason);
     assert_eq!(kernels[1]["unsupported"]["line"], 2);
 }

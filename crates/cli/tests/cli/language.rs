@@ -1,12 +1,14 @@
 //! `generate`, `chat` and `embed`, with the models that `bessemer pull` has fetched.
 
-use crate::harness::command;
-use bessemer_llm::pull::{self, State};
-use serde_json::Value;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// The binary, with the models of whoever runs the tests.
+use bessemer_llm::pull::{self, State};
+use serde_json::Value;
+
+use crate::harness::command;
+
+/// The binary, with the user's models.
 pub(crate) fn bessemer(models: &[&str]) -> Command {
     let folder = pull::directory().unwrap();
     for name in models {
@@ -47,65 +49,65 @@ fn a_story_has_the_golden_tokens_and_the_report_all_fields() {
         "--json",
     ]);
     command.args(["--max-tokens", "64", "Once upon a time"]);
-    let said = json(&mut command);
-    assert_eq!(said["prompt_ids"], golden["prompt_ids"]);
-    assert_eq!(said["ids"], golden["generated_ids"]);
+    let result = json(&mut command);
+    assert_eq!(result["prompt_ids"], golden["prompt_ids"]);
+    assert_eq!(result["ids"], golden["generated_ids"]);
     assert!(
-        said["text"]
+        result["text"]
             .as_str()
             .unwrap()
             .starts_with(", there was a little girl")
     );
-    assert_eq!(said["model"], "stories15m");
-    assert_eq!(said["device"], "cpu");
+    assert_eq!(result["model"], "stories15m");
+    assert_eq!(result["device"], "cpu");
     for field in [
         "prefill_tok_s",
         "decode_tok_s",
         "ttft_ms",
         "bytes_per_token",
     ] {
-        assert!(said[field].as_f64().unwrap() > 0.0, "{field}: {said}");
+        assert!(result[field].as_f64().unwrap() > 0.0, "{field}: {result}");
     }
     for field in ["launches_per_token", "command_buffers_per_token"] {
-        assert_eq!(said[field], 0, "{field}");
+        assert_eq!(result[field], 0, "{field}");
     }
 }
 
 #[test]
-fn the_software_device_tells_the_same_story_and_what_a_token_costs() {
+fn the_software_device_generates_the_same_tokens_and_reports_their_cost() {
     let golden = golden("stories15M_once_upon_64.json");
     let mut command = bessemer(&["stories15m"]);
     command.args(["generate", "-m", "stories15m", "--raw", "--exact", "--json"]);
     command.args(["--device", "soft", "-n", "16", "--context", "64"]);
-    let said = json(command.arg("Once upon a time"));
+    let result = json(command.arg("Once upon a time"));
     let expected = golden["generated_ids"].as_array().unwrap();
-    assert_eq!(said["ids"].as_array().unwrap(), &expected[..16]);
-    assert_eq!(said["device"], "soft");
-    assert_eq!(said["command_buffers_per_token"], 1);
-    // Six layers, an embedding, a head and a choice.
-    let launches = said["launches_per_token"].as_u64().unwrap();
-    assert!((6 * 5 + 3..=6 * 6 + 4).contains(&launches), "{said}");
-    // The weights are 61 MB, of which the embedding's is the head's too.
-    let bytes = said["bytes_per_token"].as_f64().unwrap();
-    assert!((60.0e6..63.0e6).contains(&bytes), "{said}");
+    assert_eq!(result["ids"].as_array().unwrap(), &expected[..16]);
+    assert_eq!(result["device"], "soft");
+    assert_eq!(result["command_buffers_per_token"], 1);
+    // Six layers, an embedding, an output head and a sampler.
+    let launches = result["launches_per_token"].as_u64().unwrap();
+    assert!((6 * 5 + 3..=6 * 6 + 4).contains(&launches), "{result}");
+    // The weights are 61 MB; the embedding is also the output matrix.
+    let bytes = result["bytes_per_token"].as_f64().unwrap();
+    assert!((60.0e6..63.0e6).contains(&bytes), "{result}");
 }
 
 #[test]
-fn a_story_goes_on_when_the_context_is_full() {
+fn generation_continues_when_the_context_is_full() {
     let mut command = bessemer(&["stories15m"]);
     command.args(["generate", "-m", "stories15m", "--raw", "--json"]);
     command.args(["--context", "24", "--context-shift", "--keep", "5"]);
     command.args(["--cache", "q8_0", "-n", "60"]);
     let output = command.arg("Once upon a time").output().unwrap();
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(said["ids"].as_array().unwrap().len(), 60);
-    assert_eq!(said["finish"], "length");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["ids"].as_array().unwrap().len(), 60);
+    assert_eq!(result["finish"], "length");
     let speed = String::from_utf8_lossy(&output.stderr);
     assert!(speed.contains("context shifted 4 times"), "{speed}");
 }
 
 #[test]
-fn a_text_is_foretold() {
+fn perplexity_is_measured() {
     let mut command = bessemer(&["stories15m"]);
     let path = format!("{}/../llm/tests/data/river.txt", env!("CARGO_MANIFEST_DIR"));
     command.args([
@@ -116,13 +118,13 @@ fn a_text_is_foretold() {
         "64",
         "--json",
     ]);
-    let said = json(command.arg(&path));
+    let result = json(command.arg(&path));
     // Windows overlap, so that every token counts once.
-    assert!(said["tokens"].as_u64().unwrap() > 400, "{said}");
-    let (value, mean) = (&said["perplexity"], &said["nats_per_token"]);
+    assert!(result["tokens"].as_u64().unwrap() > 400, "{result}");
+    let (value, mean) = (&result["perplexity"], &result["nats_per_token"]);
     let value = value.as_f64().unwrap();
     assert!((mean.as_f64().unwrap().exp() - value).abs() < 1e-6 * value);
-    assert!((10.0..32_000.0).contains(&value), "{said}");
+    assert!((10.0..32_000.0).contains(&value), "{result}");
     let mut command = bessemer(&["stories15m"]);
     let output = command.args(["perplexity", "gone.txt"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -138,14 +140,14 @@ fn a_question_is_answered_through_the_chat_template() {
         "--json",
         "What is the capital of France?",
     ]);
-    let said = json(&mut command);
-    assert_eq!(said["prompt_ids"], golden["prompt_ids"]);
-    assert_eq!(said["ids"], golden["generated_ids"]);
-    assert_eq!(said["text"], "The capital of France is Paris.");
+    let result = json(&mut command);
+    assert_eq!(result["prompt_ids"], golden["prompt_ids"]);
+    assert_eq!(result["ids"], golden["generated_ids"]);
+    assert_eq!(result["text"], "The capital of France is Paris.");
 }
 
 #[test]
-fn the_text_comes_on_standard_output_and_the_speed_on_standard_error() {
+fn the_text_is_on_standard_output_and_the_speed_on_standard_error() {
     let mut command = bessemer(&["stories15m"]);
     command.args([
         "generate",
@@ -193,7 +195,7 @@ fn the_same_seed_gives_the_same_text() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_options_are_rejected() {
     struct Case(&'static [&'static str], i32, &'static str);
     for Case(args, code, text) in [
         Case(&["-m", "no-such-model", "x"], 2, "smollm2"),
@@ -260,7 +262,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn special_tokens_of_a_prompt_are_text_unless_a_flag_says_otherwise() {
+fn special_tokens_of_a_prompt_are_text_unless_parse_special_is_set() {
     let ids = |args: &[&str]| {
         let mut command = bessemer(&["smollm2"]);
         command.args(["generate", "--json", "-n", "1"]).args(args);
@@ -285,7 +287,7 @@ fn special_tokens_of_a_prompt_are_text_unless_a_flag_says_otherwise() {
 }
 
 #[test]
-fn a_limit_that_cuts_a_text_off_is_said() {
+fn a_limit_that_truncates_the_text_is_reported() {
     let note = |args: &[&str]| {
         let mut command = bessemer(&["stories15m"]);
         command.args(["generate", "-m", "stories15m", "--raw"]);
@@ -299,12 +301,12 @@ fn a_limit_that_cuts_a_text_off_is_said() {
     );
     let full = note(&["--context", "16"]);
     assert!(full.contains("the context of 16 tokens is full"), "{full}");
-    // Longer than the number of tokens that was a default once.
+    // Longer than a former default of --max-tokens.
     let long = note(&["--context", "300"]);
     assert!(long.contains("the context of 300 tokens is full"), "{long}");
     let stopped = note(&["--stop", "girl"]);
-    let is_said = stopped.contains("· stop") && !stopped.contains("cut off");
-    assert!(is_said, "{stopped}");
+    let is_reported = stopped.contains("· stop") && !stopped.contains("cut off");
+    assert!(is_reported, "{stopped}");
 }
 
 #[test]
@@ -325,17 +327,20 @@ fn a_chat_remembers_and_takes_commands() {
         .write_all(text.as_bytes())
         .unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("/reset"), "{said}");
-    assert!(said.contains("there is no /nonsense"), "{said}");
-    assert!(said.contains("Berlin"), "{said}");
-    // The second question goes on with what the first one left.
+    let result = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && result.contains("/reset"),
+        "{result}"
+    );
+    assert!(result.contains("unknown command /nonsense"), "{result}");
+    assert!(result.contains("Berlin"), "{result}");
+    // The second question reuses the KV cache of the first one.
     let speed = String::from_utf8_lossy(&output.stderr);
     assert!(speed.contains("reused"), "{speed}");
 }
 
 #[test]
-fn a_chat_goes_on_the_software_device_as_well() {
+fn a_chat_runs_on_the_software_device() {
     let mut command = bessemer(&["smollm2"]);
     command.args(["chat", "--device", "soft", "-t", "0", "-n", "8"]);
     let mut child = command
@@ -348,9 +353,9 @@ fn a_chat_goes_on_the_software_device_as_well() {
     let text = b"What is the capital of Germany?\n";
     child.stdin.take().unwrap().write_all(text).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let result = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(said, "The capital of Germany is Berlin.\n");
+    assert_eq!(result, "The capital of Germany is Berlin.\n");
 }
 
 #[cfg(unix)]
@@ -371,7 +376,7 @@ fn ctrl_c_ends_the_answer_and_not_the_chat() {
     input
         .write_all(b"Write a long story about a river.\n")
         .unwrap();
-    // Once the answer has begun.
+    // The answer has started.
     output.read_exact(&mut [0]).unwrap();
     let id = child.id().to_string();
     assert!(
@@ -394,7 +399,7 @@ fn ctrl_c_ends_the_answer_and_not_the_chat() {
 }
 
 #[test]
-fn texts_become_the_golden_vectors() {
+fn embeddings_match_the_golden_vectors() {
     let golden = golden("all-MiniLM-L6-v2_embeddings.json");
     let cases = golden["cases"].as_array().unwrap();
     let texts = cases.iter().map(|c| c["text"].as_str().unwrap());
@@ -402,15 +407,15 @@ fn texts_become_the_golden_vectors() {
     command
         .args(["embed", "--json", "--similarity"])
         .args(texts);
-    let said = json(&mut command);
+    let result = json(&mut command);
     for (i, case) in cases.iter().enumerate() {
-        assert_eq!(said["ids"][i], case["input_ids"], "{}", case["text"]);
+        assert_eq!(result["ids"][i], case["input_ids"], "{}", case["text"]);
         let expected = case["embedding"].as_array().unwrap();
-        let vector = said["vectors"][i].as_array().unwrap();
+        let vector = result["vectors"][i].as_array().unwrap();
         for (a, e) in vector.iter().zip(expected) {
             assert!((a.as_f64().unwrap() - e.as_f64().unwrap()).abs() < 1e-5);
         }
-        let own = said["similarity"][i][i].as_f64().unwrap();
+        let own = result["similarity"][i][i].as_f64().unwrap();
         assert!((own - 1.0).abs() < 1e-5);
     }
 }

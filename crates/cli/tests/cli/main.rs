@@ -1,7 +1,6 @@
 //! The built `bessemer` binary, used as a user would.
 //!
-//! Everything that compiles MSL needs clang; without it these tests fail, and `bessemer devices` says
-//! what to install.
+//! Tests that compile MSL need clang and fail without it; `bessemer devices` prints install instructions.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod check;

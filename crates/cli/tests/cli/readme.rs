@@ -1,9 +1,10 @@
-//! The commands of the README and of docs/metal-ci.md do what they say.
+//! Tests the commands of the README and of docs/metal-ci.md.
 
-use crate::harness::{Desk, example};
 use std::path::{Path, PathBuf};
 
-/// The `bessemer` commands of a page, continued lines joined, with what its comments say.
+use crate::harness::{TestDir, example};
+
+/// The `bessemer` commands of a page, with continued lines joined, and their comments.
 fn commands(page: &str) -> Vec<(Vec<String>, String)> {
     let joined = page.replace("\\\n", " ");
     joined
@@ -17,7 +18,7 @@ fn commands(page: &str) -> Vec<(Vec<String>, String)> {
         .collect()
 }
 
-/// The words of a command; what is between quotes is one.
+/// Splits a command into words; a quoted text is one word.
 fn words(call: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (i, part) in call.split('"').enumerate() {
@@ -29,8 +30,8 @@ fn words(call: &str) -> Vec<String> {
     words
 }
 
-/// Commands that are about models: they use what was pulled, and may write files.
-const MODELS: [&str; 6] = [
+/// Commands for models: they use pulled models, and may write files.
+const MODEL_COMMANDS: [&str; 6] = [
     "generate",
     "perplexity",
     "pull",
@@ -43,29 +44,29 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Runs the commands of a page that are about models, or the others.
-fn run_page(name: &str, about_models: bool) {
+/// Runs the commands of a page for models, or the others.
+fn run_page(name: &str, for_models: bool) {
     let page = std::fs::read_to_string(root().join(name)).unwrap();
     let commands: Vec<_> = commands(&page)
         .into_iter()
-        .filter(|(words, _)| MODELS.contains(&&*words[0]) == about_models)
+        .filter(|(words, _)| MODEL_COMMANDS.contains(&&*words[0]) == for_models)
         .collect();
     assert!(commands.len() >= 4, "{commands:?}");
-    // Commands may write files, and read what those before them wrote.
-    let desk = Desk::new();
+    // Commands may read files written by earlier ones.
+    let test_dir = TestDir::new();
     let beginning: String = page.chars().take(1000).collect();
-    desk.write("README.md", beginning.as_bytes());
+    test_dir.write("README.md", beginning.as_bytes());
     for entry in std::fs::read_dir(example("")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        desk.write(
+        test_dir.write(
             &format!("examples/msl/{name}"),
             &std::fs::read(&path).unwrap(),
         );
     }
     for (words, comment) in commands {
-        let mut command = desk.command();
-        if about_models {
+        let mut command = test_dir.command();
+        if for_models {
             let models = bessemer_llm::pull::directory().unwrap();
             command.env("BESSEMER_CACHE_DIR", models.parent().unwrap());
         }
@@ -76,10 +77,10 @@ fn run_page(name: &str, about_models: bool) {
         let is_race = comment.contains("a data race");
         let code = if is_race { 3 } else { 0 };
         assert_eq!(output.status.code(), Some(code), "{shown}");
-        let places = ["race.metal:10:", "race.metal,line=10,"];
+        let locations = ["race.metal:10:", "race.metal,line=10,"];
         assert_eq!(
             is_race,
-            places.iter().any(|p| stdout.contains(p)),
+            locations.iter().any(|p| stdout.contains(p)),
             "{shown}"
         );
         if words[0] == "generate" {
@@ -108,11 +109,11 @@ fn the_test_on_the_ci_page_passes() {
     let page = std::fs::read_to_string(root().join("docs/metal-ci.md")).unwrap();
     let (_, block) = page.split_once("```toml\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
-    let desk = Desk::with("page.toml", block);
+    let test_dir = TestDir::with("page.toml", block);
     let kernel = std::fs::read(example("reduce.metal")).unwrap();
-    desk.write("reduce.metal", &kernel);
-    let said = desk.bessemer("msl test page.toml").exits(0);
-    assert!(said.stdout.contains("1 passed, 0 failed"), "{said:?}");
+    test_dir.write("reduce.metal", &kernel);
+    let result = test_dir.bessemer("msl test page.toml").exits(0);
+    assert!(result.stdout.contains("1 passed, 0 failed"), "{result:?}");
 }
 
 /// The value of `name: value # comment` in a workflow.
@@ -131,8 +132,8 @@ fn the_workflow_of_the_ci_example_passes_and_fails_for_a_race() {
     ];
     let [workflow, kernel, test] = files
         .map(|file| std::fs::read_to_string(root().join("examples/metal-ci").join(file)).unwrap());
-    let desk = Desk::with(files[1], &kernel);
-    desk.write(files[2], test.as_bytes());
+    let test_dir = TestDir::with(files[1], &kernel);
+    test_dir.write(files[2], test.as_bytes());
     let steps: Vec<String> = workflow
         .lines()
         .filter_map(|line| line.trim().strip_prefix("run: bessemer "))
@@ -143,11 +144,11 @@ fn the_workflow_of_the_ci_example_passes_and_fails_for_a_race() {
         .collect();
     assert_eq!(steps.len(), 2, "{steps:?}");
     for step in &steps {
-        desk.bessemer(step).exits(0);
+        test_dir.bessemer(step).exits(0);
     }
     let barrier = "    threadgroup_barrier(mem_flags::mem_threadgroup);\n";
     assert!(kernel.contains(barrier));
-    desk.write(files[1], kernel.replace(barrier, "").as_bytes());
-    let said = desk.bessemer(&steps[1]).exits(3);
-    assert!(said.stdout.contains("race"), "{said:?}");
+    test_dir.write(files[1], kernel.replace(barrier, "").as_bytes());
+    let result = test_dir.bessemer(&steps[1]).exits(3);
+    assert!(result.stdout.contains("race"), "{result:?}");
 }

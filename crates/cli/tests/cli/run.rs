@@ -1,8 +1,9 @@
-use crate::harness::{Desk, example, npy, read_npy};
 use serde_json::Value;
 
-/// The kernel reads what another thread of the group writes, with no barrier in between: line 11.
-const RACY: &str = "\
+use crate::harness::{TestDir, example, npy, read_npy};
+
+/// Line 11 reads what another thread of the group writes in line 10, without a barrier between them.
+const RACY_SOURCE: &str = "\
 #include <metal_stdlib>
 using namespace metal;
 
@@ -18,11 +19,11 @@ kernel void reverse(device const float* in [[buffer(0)]],
 ";
 
 #[test]
-fn arrays_go_in_and_out() {
-    let desk = Desk::new();
+fn arrays_are_loaded_and_saved() {
+    let test_dir = TestDir::new();
     let a: Vec<f32> = (0..12_u8).map(f32::from).collect();
-    desk.write("a.npy", &npy("3, 4", &a));
-    desk.write("b.npy", &npy("12,", &[0.5; 12]));
+    test_dir.write("a.npy", &npy("3, 4", &a));
+    test_dir.write("b.npy", &npy("12,", &[0.5; 12]));
     for mode in [
         "",
         "--mode fast",
@@ -30,15 +31,15 @@ fn arrays_go_in_and_out() {
         "--mode fuzz",
         "--mode isolated",
     ] {
-        let said = desk
+        let result = test_dir
             .bessemer(&format!(
                 "msl run {} --grid 12 --threadgroup 4 --buffer 0=a.npy --buffer 1=b.npy \
                  --buffer 2=zeros:f32:3x4 --out 2=sum.npy {mode}",
                 example("add.metal")
             ))
             .exits(0);
-        assert!(said.stdout.contains("clean"), "{said:?}");
-        let (header, sum) = read_npy(&desk.read("sum.npy"));
+        assert!(result.stdout.contains("clean"), "{result:?}");
+        let (header, sum) = read_npy(&test_dir.read("sum.npy"));
         assert_eq!(
             header,
             "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }"
@@ -49,21 +50,22 @@ fn arrays_go_in_and_out() {
 }
 
 #[test]
-fn softmax_over_rows_is_right() {
-    let desk = Desk::new();
+fn softmax_over_rows_is_correct() {
+    let test_dir = TestDir::new();
     let rows: Vec<f32> = (0..4 * 100)
         .map(|i| ((i * 37) % 101) as f32 / 10.0)
         .collect();
-    desk.write("in.npy", &npy("4, 100", &rows));
+    test_dir.write("in.npy", &npy("4, 100", &rows));
     for mode in ["fast", "check", "isolated"] {
-        desk.bessemer(&format!(
-            "msl run {} --kernel softmax --threadgroups 4 --threadgroup 64 --buffer 0=in.npy \
+        test_dir
+            .bessemer(&format!(
+                "msl run {} --kernel softmax --threadgroups 4 --threadgroup 64 --buffer 0=in.npy \
              --buffer 1=zeros:f32:4x100 --bytes 2=u32:100 --threadgroup-memory 0=128 \
              --mode {mode} --out 1=out.npy",
-            example("softmax.metal")
-        ))
-        .exits(0);
-        let (_, out) = read_npy(&desk.read("out.npy"));
+                example("softmax.metal")
+            ))
+            .exits(0);
+        let (_, out) = read_npy(&test_dir.read("out.npy"));
         for (row, result) in rows.chunks(100).zip(out.chunks(100)) {
             let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let exponentials: Vec<f64> = row.iter().map(|v| f64::from(v - largest).exp()).collect();
@@ -77,14 +79,14 @@ fn softmax_over_rows_is_right() {
 
 #[test]
 fn json_has_time_reports_and_logs() {
-    let said = Desk::new()
+    let result = TestDir::new()
         .bessemer(&format!(
             "msl run {} --grid 4 --buffer 0=iota:f32:4 --buffer 1=fill:f32:4:0.5 \
              --buffer 2=zeros:f32:4 --print 2 --repeat 3 --json",
             example("add.metal")
         ))
         .exits(0);
-    let json = said.json();
+    let json = result.json();
     assert!(json["time_ms"].as_f64().unwrap() >= 0.0);
     assert_eq!(json["reports"], Value::Array(vec![]));
     assert_eq!(json["logs"], Value::Array(vec![]));
@@ -93,10 +95,10 @@ fn json_has_time_reports_and_logs() {
 
 #[test]
 fn a_race_is_reported_at_its_line() {
-    let desk = Desk::with("racy.metal", RACY);
+    let test_dir = TestDir::with("racy.metal", RACY_SOURCE);
     let line = "msl run racy.metal --grid 64 --threadgroup 64 --buffer 0=iota:f32:64 \
                 --buffer 1=zeros:f32:64 --threadgroup-memory 0=256 --mode check";
-    let json = desk.bessemer(&format!("{line} --json")).exits(3).json();
+    let json = test_dir.bessemer(&format!("{line} --json")).exits(3).json();
     let report = &json["reports"][0];
     assert_eq!(report["kind"], "race", "{json}");
     assert_eq!(report["kernel"], "reverse");
@@ -106,15 +108,15 @@ fn a_race_is_reported_at_its_line() {
     assert!(report.as_object().unwrap().contains_key("buffer"));
     assert!(!report["message"].as_str().unwrap().is_empty());
 
-    let said = desk.bessemer(line).exits(3);
-    assert!(said.stdout.contains("racy.metal:1"), "{said:?}");
-    assert!(said.stdout.contains(": race: "), "{said:?}");
-    assert!(said.stdout.contains('^'), "{said:?}");
+    let result = test_dir.bessemer(line).exits(3);
+    assert!(result.stdout.contains("racy.metal:1"), "{result:?}");
+    assert!(result.stdout.contains(": race: "), "{result:?}");
+    assert!(result.stdout.contains('^'), "{result:?}");
 }
 
 #[test]
 fn an_access_past_a_buffer_is_reported_with_the_buffer() {
-    let json = Desk::new()
+    let json = TestDir::new()
         .bessemer(&format!(
             "msl run {} --grid 8 --buffer 0=iota:f32:8 --buffer 1=ones:f32:7 \
              --buffer 2=zeros:f32:8 --mode check --json",
@@ -131,12 +133,12 @@ fn an_access_past_a_buffer_is_reported_with_the_buffer() {
 
 #[test]
 fn a_kernel_that_never_ends_is_a_timeout() {
-    let desk = Desk::with(
+    let test_dir = TestDir::with(
         "spin.metal",
         "kernel void spin(device volatile int* a [[buffer(0)]]) { while (a[0] == 0) {} }",
     );
     for mode in ["isolated", "check"] {
-        let json = desk
+        let json = test_dir
             .bessemer(&format!(
                 "msl run spin.metal --grid 1 --buffer 0=zeros:i32:1 --timeout-ms 300 \
                  --mode {mode} --json"
@@ -149,12 +151,12 @@ fn a_kernel_that_never_ends_is_a_timeout() {
 }
 
 #[test]
-fn a_kernel_that_crashes_is_a_report_and_not_the_end_of_the_program() {
-    let desk = Desk::with(
+fn a_crashing_kernel_is_a_report() {
+    let test_dir = TestDir::with(
         "wild.metal",
         "kernel void wild(device int* a [[buffer(0)]]) { a[0x10000000000ul] = 1; }",
     );
-    let json = desk
+    let json = test_dir
         .bessemer("msl run wild.metal --grid 1 --buffer 0=zeros:i32:1 --json")
         .exits(3)
         .json();
@@ -164,9 +166,9 @@ fn a_kernel_that_crashes_is_a_report_and_not_the_end_of_the_program() {
 
 #[test]
 fn threadgroup_memory_that_is_missing_or_too_much_is_a_report() {
-    let desk = Desk::with("racy.metal", RACY);
+    let test_dir = TestDir::with("racy.metal", RACY_SOURCE);
     for memory in ["", "--threadgroup-memory 0=40K"] {
-        let json = desk
+        let json = test_dir
             .bessemer(&format!(
                 "msl run racy.metal --grid 64 --threadgroup 64 --buffer 0=iota:f32:64 \
                  --buffer 1=zeros:f32:64 {memory} --json"
@@ -179,16 +181,19 @@ fn threadgroup_memory_that_is_missing_or_too_much_is_a_report() {
 
 #[test]
 fn a_kernel_that_does_not_compile_is_shown_at_its_line() {
-    let desk = Desk::with(
+    let test_dir = TestDir::with(
         "k.metal",
         "kernel void k(device int* a [[buffer(0)]]) {\n  a[0] = b;\n}\n",
     );
-    let said = desk
+    let result = test_dir
         .bessemer("msl run k.metal --grid 1 --buffer 0=zeros:i32:1")
         .exits(1);
-    assert!(said.stderr.contains("k.metal:2:10: error: "), "{said:?}");
-    assert_eq!(said.stdout, "");
-    let json = desk
+    assert!(
+        result.stderr.contains("k.metal:2:10: error: "),
+        "{result:?}"
+    );
+    assert_eq!(result.stdout, "");
+    let json = test_dir
         .bessemer("msl run k.metal --grid 1 --buffer 0=zeros:i32:1 --json")
         .exits(1)
         .json();
@@ -200,12 +205,12 @@ fn a_kernel_that_does_not_compile_is_shown_at_its_line() {
 #[test]
 fn function_constants_are_set_by_index_and_by_name() {
     let run = |constant: &str| {
-        let said = Desk::new().bessemer(&format!(
+        let result = TestDir::new().bessemer(&format!(
             "msl run {} --kernel scale_half --grid 4 --buffer 0=iota:f16:4 \
              --buffer 1=zeros:f16:4 --bytes 3=f32:2 {constant} --print 1 --json",
             example("scale.metal")
         ));
-        said.exits(0).json()["values"]["1"].to_string()
+        result.exits(0).json()["values"]["1"].to_string()
     };
     assert_eq!(run("--const 0=bool:false"), "[0.0,2.0,4.0,6.0]");
     let biased = "--const with_bias=bool:true --bytes 2=f32:0.5";
@@ -214,49 +219,50 @@ fn function_constants_are_set_by_index_and_by_name() {
 
 #[test]
 fn values_are_converted_offset_and_written_raw() {
-    let desk = Desk::new();
-    desk.write(
+    let test_dir = TestDir::new();
+    test_dir.write(
         "copy.metal",
         b"kernel void copy(device const bfloat* in [[buffer(0)]], device bfloat* out [[buffer(1)]],\n\
           uint i [[thread_position_in_grid]]) { out[i] = in[i]; }",
     );
-    desk.write("in.npy", &npy("4,", &[1.0, 2.5, -3.0, 100.0]));
-    desk.bessemer(
-        "msl run copy.metal --grid 3 --buffer 0=in.npy:bf16 --offset 0=2 \
+    test_dir.write("in.npy", &npy("4,", &[1.0, 2.5, -3.0, 100.0]));
+    test_dir
+        .bessemer(
+            "msl run copy.metal --grid 3 --buffer 0=in.npy:bf16 --offset 0=2 \
          --buffer 1=zeros:bf16:4 --out 1=out.npy --out 1=out.bin",
-    )
-    .exits(0);
-    let (header, out) = read_npy(&desk.read("out.npy"));
+        )
+        .exits(0);
+    let (header, out) = read_npy(&test_dir.read("out.npy"));
     assert!(header.contains("'<f4'"), "{header}");
     assert_eq!(out, [2.5, -3.0, 100.0, 0.0]);
     let raw = [0x20, 0x40, 0x40, 0xc0, 0xc8, 0x42, 0, 0];
-    assert_eq!(desk.read("out.bin"), raw);
-    let said = desk
+    assert_eq!(test_dir.read("out.bin"), raw);
+    let result = test_dir
         .bessemer(
             "msl run copy.metal --grid 4 --buffer 0=out.bin:bf16 --buffer 1=zeros:bf16:4 --print 1",
         )
         .exits(0);
-    assert!(said.stdout.contains("2.5 -3.0 100.0 0.0"), "{said:?}");
+    assert!(result.stdout.contains("2.5 -3.0 100.0 0.0"), "{result:?}");
 }
 
 #[test]
-fn arrays_that_metal_cannot_hold_are_refused_with_the_remedy() {
-    let desk = Desk::new();
+fn f64_arrays_are_rejected_with_the_remedy() {
+    let test_dir = TestDir::new();
     let mut file = npy("1,", &[0.0, 0.0]);
     let at = file.windows(3).position(|w| w == b"<f4").unwrap();
     file[at + 2] = b'8';
-    desk.write("double.npy", &file);
+    test_dir.write("double.npy", &file);
     let line = format!(
         "msl run {} --grid 1 --buffer 0=double.npy",
         example("add.metal")
     );
-    let said = desk.bessemer(&line).exits(2);
-    assert!(said.stderr.contains("double.npy:f32"), "{said:?}");
+    let result = test_dir.bessemer(&line).exits(2);
+    assert!(result.stderr.contains("double.npy:f32"), "{result:?}");
 }
 
 #[test]
 fn lines_that_kernels_log_are_shown() {
-    let desk = Desk::with(
+    let test_dir = TestDir::with(
         "log.metal",
         "#include <metal_stdlib>
 #include <metal_logging>
@@ -267,8 +273,8 @@ kernel void talk(device int* a [[buffer(0)]], uint i [[thread_position_in_grid]]
 ",
     );
     let line = "msl run -std=metal3.2 log.metal --grid 1 --buffer 0=fill:i32:1:-7";
-    let said = desk.bessemer(line).exits(0);
-    assert!(said.stderr.contains("value -7 of 0"), "{said:?}");
-    let json = desk.bessemer(&format!("{line} --json")).exits(0).json();
+    let result = test_dir.bessemer(line).exits(0);
+    assert!(result.stderr.contains("value -7 of 0"), "{result:?}");
+    let json = test_dir.bessemer(&format!("{line} --json")).exits(0).json();
     assert_eq!(json["logs"][0]["message"], "value -7 of 0");
 }

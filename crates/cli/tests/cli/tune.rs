@@ -1,7 +1,8 @@
-use crate::harness::command;
 use serde_json::Value;
 
-/// `bessemer tune` with a cache of its own.
+use crate::harness::command;
+
+/// Runs `bessemer tune` with its own cache.
 fn tune(cache: &std::path::Path, args: &[&str]) -> String {
     let mut command = command();
     command.env("BESSEMER_CACHE_DIR", cache);
@@ -11,13 +12,13 @@ fn tune(cache: &std::path::Path, args: &[&str]) -> String {
 }
 
 #[test]
-fn what_was_measured_is_used_from_then_on() {
+fn measurements_are_used_afterwards() {
     let cache = tempfile::tempdir().unwrap();
     let json =
         |args: &[&str]| -> Value { serde_json::from_str(&tune(cache.path(), args)).unwrap() };
     assert_eq!(json(&["--show", "--json"])["measured"], false);
-    let said = json(&["--json"]);
-    let rows = said["measurements"].as_array().unwrap();
+    let result = json(&["--json"]);
+    let rows = result["measurements"].as_array().unwrap();
     for op in ["elementwise", "matmul", "dot", "reduction"] {
         let of_op = rows
             .iter()
@@ -27,7 +28,7 @@ fn what_was_measured_is_used_from_then_on() {
     assert!(rows.iter().all(|r| r["seconds"].as_f64().unwrap() > 0.0));
     let after = json(&["--show", "--json"]);
     assert_eq!(after["measured"], true);
-    assert_eq!(after["choices"], said["choices"]);
+    assert_eq!(after["choices"], result["choices"]);
     let text = tune(cache.path(), &["--show"]);
     assert!(text.starts_with("Detected backends: cpu ("), "{text}");
     assert!(text.contains("choices measured:"), "{text}");
@@ -40,7 +41,7 @@ fn a_damaged_or_foreign_table_is_ignored_with_a_warning() {
     let entries = std::fs::read_dir(cache.path()).unwrap();
     let mut tables = entries.map(|e| e.unwrap().path());
     let table = tables.find(|p| p.to_string_lossy().contains("tune-"));
-    let table = table.expect("it was measured");
+    let table = table.expect("the table exists");
     let kept = std::fs::read_to_string(&table).unwrap();
     let foreign = kept.replace("machine ", "machine other-");
     for text in ["", "nonsense", &kept[..kept.len() - 3], &foreign] {
@@ -51,10 +52,10 @@ fn a_damaged_or_foreign_table_is_ignored_with_a_warning() {
         let warning = String::from_utf8_lossy(&output.stderr);
         assert!(warning.starts_with("warning: "), "{text:?}: {warning}");
         assert!(warning.contains("is ignored"), "{text:?}: {warning}");
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(said["measured"], false, "{text:?}");
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(result["measured"], false, "{text:?}");
     }
     std::fs::write(&table, kept).unwrap();
-    let said: Value = serde_json::from_str(&tune(cache.path(), &["--show", "--json"])).unwrap();
-    assert_eq!(said["measured"], true);
+    let result: Value = serde_json::from_str(&tune(cache.path(), &["--show", "--json"])).unwrap();
+    assert_eq!(result["measured"], true);
 }

@@ -1,5 +1,6 @@
-use crate::harness::{Desk, command, example};
 use std::process::Stdio;
+
+use crate::harness::{TestDir, command, example};
 
 #[test]
 fn every_command_has_help_with_examples() {
@@ -20,32 +21,29 @@ fn every_command_has_help_with_examples() {
         "msl test --help",
         "cache --help",
     ] {
-        let said = Desk::new().bessemer(line).exits(0);
-        assert!(said.stdout.contains("Examples:"), "{line}: {said:?}");
+        let result = TestDir::new().bessemer(line).exits(0);
+        assert!(result.stdout.contains("Examples:"), "{line}: {result:?}");
     }
     for command in ["", "msl check ", "msl run ", "msl test ", "msl kernels "] {
-        let help = Desk::new().bessemer(&format!("{command}--help")).stdout;
+        let help = TestDir::new().bessemer(&format!("{command}--help")).stdout;
         for code in [0, 1, 2, 3, 4, 130] {
             assert!(help.contains(&format!("\n  {code} ")), "{command}: {help}");
         }
     }
-    Desk::new().bessemer("msl --help").exits(0);
-    let said = Desk::new().bessemer("--version").exits(0);
-    assert!(said.stdout.starts_with("bessemer "), "{said:?}");
+    TestDir::new().bessemer("msl --help").exits(0);
+    let result = TestDir::new().bessemer("--version").exits(0);
+    assert!(result.stdout.starts_with("bessemer "), "{result:?}");
 }
 
 #[test]
-fn wrong_usage_is_exit_code_two_and_says_why() {
+fn wrong_usage_has_exit_code_two_and_a_reason() {
     struct Case(&'static str, &'static str);
     let cases = [
         Case("", "Usage"),
         Case("nonsense", "nonsense"),
         Case("pull", "NAME"),
-        Case("pull gpt-9", "there are smollm2, stories15m, minilm"),
-        Case(
-            "inspect gone.gguf",
-            "no file and no listed model `gone.gguf`",
-        ),
+        Case("pull gpt-9", "known models are smollm2, stories15m, minilm"),
+        Case("inspect gone.gguf", "no file or listed model `gone.gguf`"),
         Case("inspect smollm2 --context 0", "from 1 to"),
         Case("inspect smollm2", "run `bessemer pull smollm2`"),
         Case("quantize a.gguf b.gguf", "--to"),
@@ -99,15 +97,15 @@ fn wrong_usage_is_exit_code_two_and_says_why() {
         let line = line
             .replace("ADD", &example("add.metal"))
             .replace("SCALE", &example("scale.metal"));
-        let said = Desk::new().bessemer(&line);
-        assert_eq!(said.code, 2, "{line}: {said:?}");
-        assert!(said.stderr.contains(expected), "{line}: {said:?}");
-        assert_eq!(said.stdout, "", "{line}");
+        let result = TestDir::new().bessemer(&line);
+        assert_eq!(result.code, 2, "{line}: {result:?}");
+        assert!(result.stderr.contains(expected), "{line}: {result:?}");
+        assert_eq!(result.stdout, "", "{line}");
     }
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     for line in ["devices", "msl run --help", "msl kernels SCALE"] {
         let line = line.replace("SCALE", &example("scale.metal"));
         let mut child = command()
@@ -137,10 +135,10 @@ fn colours_can_be_forced_and_forbidden() {
 
 #[test]
 fn the_cache_can_be_found_measured_and_emptied_by_kind() {
-    let desk = Desk::new();
-    let cache = desk.path("cache");
+    let test_dir = TestDir::new();
+    let cache = test_dir.path("cache");
     let run = |line: &str| {
-        let mut command = desk.command();
+        let mut command = test_dir.command();
         command.env("BESSEMER_CACHE_DIR", &cache);
         let output = command.args(line.split_whitespace()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -160,7 +158,7 @@ fn the_cache_can_be_found_measured_and_emptied_by_kind() {
     }
     let all = run("cache stats");
     assert!(all.contains("2.9 KiB in 3 files"), "{all}");
-    // What is said to be removed is what is removed.
+    // The report matches the removed files.
     let cleared = run("cache clear");
     assert!(
         cleared.contains("removed 10 bytes in 1 file\n"),
@@ -179,12 +177,12 @@ fn the_cache_can_be_found_measured_and_emptied_by_kind() {
     assert!(!cache.join("models").exists() && cache.join("tune-x.txt").exists());
     assert!(run("cache clear --all").contains("removed 7 bytes in 1 file\n"));
     assert!(run("cache").contains("0 bytes in 0 files"));
-    assert!(cache.join("theirs").exists(), "not ours");
+    assert!(cache.join("theirs").exists(), "a foreign file");
 }
 
 #[test]
 fn a_damaged_file_is_the_same_error_in_every_command() {
-    let desk = Desk::with("x.gguf", "GGUF and no more");
+    let test_dir = TestDir::with("x.gguf", "GGUF and no more");
     for line in [
         "generate -m x.gguf Hi",
         "chat -m x.gguf",
@@ -193,8 +191,8 @@ fn a_damaged_file_is_the_same_error_in_every_command() {
         "inspect x.gguf",
         "quantize x.gguf y.gguf --to q8_0",
     ] {
-        let said = desk.bessemer(line).exits(2);
-        let times = said.stderr.matches("x.gguf").count();
-        assert_eq!(times, 1, "{line} names it once: {said:?}");
+        let result = test_dir.bessemer(line).exits(2);
+        let times = result.stderr.matches("x.gguf").count();
+        assert_eq!(times, 1, "{line} names it once: {result:?}");
     }
 }

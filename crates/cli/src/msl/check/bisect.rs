@@ -1,16 +1,18 @@
-//! Which kernels of a file fail, where only the file's errors are known because many were checked at once.
+//! Finds the failing kernels of a file by bisection, because many kernels are checked in one compilation.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use anyhow::Result;
+use bessemer_hal::{Error, Library};
 
 use super::Opened;
 use crate::msl::parallel::{Progress, in_parallel};
-use anyhow::Result;
-use bessemer_hal::{Error, Library};
-use std::collections::{BTreeSet, VecDeque};
 
-/// Checks of one file at most. If they do not suffice, all kernels of a part that fails count as failing: a mistake in
-/// code that all instantiations share, most likely.
+/// Maximum number of checks of one file. Beyond it, all kernels of a failing chunk count as failing: the error is most
+/// likely in code that all instantiations share.
 const MAX_CHECKS: usize = 32;
 
-/// Finds the failing kernels of every file with errors by halving.
+/// Finds the failing kernels of every file with errors.
 pub(super) fn find_failing(files: &mut [Opened], jobs: usize) -> Result<()> {
     let tasks: Vec<(usize, &Library, Vec<&str>)> = files
         .iter()
@@ -21,8 +23,8 @@ pub(super) fn find_failing(files: &mut [Opened], jobs: usize) -> Result<()> {
         .collect();
     let progress = Progress::new("searching", tasks.len());
     let found = in_parallel(jobs, &tasks, |(_, library, names)| {
-        let failing = failing(names, |part| match library.check(part) {
-            // What is known of the rest stays true.
+        let failing = failing(names, |chunk| match library.check(chunk) {
+            // A compiler failure says nothing about these kernels.
             Ok(()) | Err(Error::Toolchain { .. }) => Ok(true),
             Err(Error::Compile { .. } | Error::Launch { .. } | Error::Unsupported { .. }) => {
                 Ok(false)
@@ -46,19 +48,19 @@ fn failing<E>(
     let mut failing = BTreeSet::new();
     let mut pending = VecDeque::from([names]);
     let mut checks = 0;
-    while let Some(part) = pending.pop_front() {
+    while let Some(chunk) = pending.pop_front() {
         if checks < MAX_CHECKS {
             checks += 1;
-            if is_correct(part)? {
+            if is_correct(chunk)? {
                 continue;
             }
-            if part.len() > 1 {
-                let (left, right) = part.split_at(part.len() / 2);
+            if chunk.len() > 1 {
+                let (left, right) = chunk.split_at(chunk.len() / 2);
                 pending.extend([left, right]);
                 continue;
             }
         }
-        failing.extend(part.iter().map(|name| (*name).to_owned()));
+        failing.extend(chunk.iter().map(|name| (*name).to_owned()));
     }
     Ok(failing)
 }
@@ -71,8 +73,8 @@ mod tests {
     fn single_failures_are_found_and_many_are_bounded() {
         let names: Vec<String> = (0..100).map(|i| format!("k{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let found = failing(&names, |part| {
-            Ok::<_, ()>(!part.contains(&"k3") && !part.contains(&"k77"))
+        let found = failing(&names, |chunk| {
+            Ok::<_, ()>(!chunk.contains(&"k3") && !chunk.contains(&"k77"))
         });
         assert_eq!(
             found.unwrap().into_iter().collect::<Vec<_>>(),

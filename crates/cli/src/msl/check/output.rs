@@ -1,18 +1,20 @@
-//! Output of `msl check`, but for the summary.
+//! Output of `msl check`, except for the summary.
 
-use super::{Checked, Finding};
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::{Checked, CompileFinding};
 use crate::excerpt::{Message, Sources};
 use crate::failure::Outcome;
 use crate::msl::diagnostic_json;
 use crate::msl::finding::{self, Findings};
 use crate::msl::format::{self, Format};
 use crate::terminal::{Out, counted, style};
-use anyhow::Result;
-use serde_json::json;
-use std::io::Write as _;
-use std::time::Duration;
 
-/// Writes messages with the lines they are about, and a line a file.
+/// Writes messages with source excerpts, and one line per file.
 pub(super) fn write_text(
     files: &[Checked],
     quick: bool,
@@ -35,7 +37,7 @@ pub(super) fn write_text(
             (errors, _) => (style::ERROR, counted(errors, "error")),
         };
         let kernels = match file.kernels {
-            // Nothing is known of them if the file as a whole is wrong.
+            // Unknown if the file as a whole is wrong.
             0 if file.outcome() != Outcome::Clean => String::new(),
             kernels => format!(" {}:", counted(kernels, "kernel")),
         };
@@ -54,7 +56,7 @@ pub(super) fn write_text(
     Ok(())
 }
 
-/// How much was checked, and the verdict.
+/// The number of kernels and files, and the verdict.
 fn closing(files: &[Checked], quick: bool) -> (String, String) {
     let errors: usize = files.iter().map(Checked::errors).sum();
     let kernels = files.iter().map(|f| f.kernels).sum();
@@ -84,12 +86,12 @@ fn closing(files: &[Checked], quick: bool) -> (String, String) {
 }
 
 fn write_finding(
-    finding: &Finding,
+    finding: &CompileFinding,
     kernels: usize,
     sources: &mut Sources,
     out: &mut Out,
 ) -> Result<()> {
-    let Finding {
+    let CompileFinding {
         diagnostic,
         notes,
         kernels: failing,
@@ -167,7 +169,7 @@ pub(super) fn write_findings(
     for file in files {
         let name = &file.source.name;
         sources.insert(name, &file.source.text);
-        for Finding {
+        for CompileFinding {
             diagnostic, notes, ..
         } in &file.findings
         {

@@ -1,15 +1,17 @@
 //! `msl check --summary`: counts over a directory of kernels.
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use anyhow::Result;
+use bessemer_hal::msl::{Diagnostic, DiagnosticKind, Severity};
+use serde_json::{Value, json};
+
 use super::Checked;
 use crate::failure::Outcome;
 use crate::msl::format::{self, Format};
 use crate::table::Table;
 use crate::terminal::{Out, style};
-use anyhow::Result;
-use bessemer_hal::msl::{Diagnostic, DiagnosticKind, Severity};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::io::Write as _;
 
 /// Writes the counts as text or JSON.
 pub(super) fn write(
@@ -25,7 +27,7 @@ pub(super) fn write(
     }
 }
 
-/// A total, and how much of it was accepted.
+/// A total, and the number accepted.
 #[derive(Debug, Default, Clone, Copy)]
 struct Count {
     total: usize,
@@ -45,7 +47,7 @@ struct Rejected<'a> {
 #[derive(Debug)]
 struct Summary<'a> {
     files: Count,
-    /// Those of files that could be read.
+    /// Kernels of the files that could be read.
     kernels: Count,
     rejected: Vec<Rejected<'a>>,
 }
@@ -113,12 +115,12 @@ impl<'a> Summary<'a> {
             ..
         } in &self.rejected
         {
-            let place = match line {
+            let position = match line {
                 0 => String::new(),
                 line => format!(":{line}"),
             };
             let first = message.lines().next().unwrap_or_default();
-            writeln!(out, "{file}{place}: {first}")?;
+            writeln!(out, "{file}{position}: {first}")?;
         }
         out.flush()?;
         Ok(())
@@ -182,8 +184,8 @@ fn rejected(file: &Checked) -> Rejected<'_> {
     }
 }
 
-/// The error that a file is counted by: a mistake before a feature that is missing, since only the former is rejected
-/// everywhere.
+/// The error that determines the reason of a file: a mistake before an unsupported feature, since only the former is
+/// rejected everywhere.
 fn deciding<'a>(errors: &[&'a Diagnostic]) -> Option<&'a Diagnostic> {
     let is_mistake = |d: &&&Diagnostic| d.kind != DiagnosticKind::Unsupported;
     errors.iter().find(is_mistake).or(errors.first()).copied()
@@ -191,7 +193,7 @@ fn deciding<'a>(errors: &[&'a Diagnostic]) -> Option<&'a Diagnostic> {
 
 fn error_reason(error: &Diagnostic) -> String {
     match error.kind {
-        // It compiles, but no device of the family can run it.
+        // It compiles, but exceeds a limit of the family.
         _ if error.message.contains(" cannot be launched: ") => "exceeded limit".to_owned(),
         DiagnosticKind::Unsupported => {
             let end = [" are not supported", " is not supported"]
@@ -208,7 +210,7 @@ fn error_reason(error: &Diagnostic) -> String {
     }
 }
 
-/// The reason of a failed compiler: a time limit, by the clock or of processor time (SIGXCPU), or anything else.
+/// The reason of a compiler failure: a limit of wall-clock or processor time (SIGXCPU), or anything else.
 fn failure_reason(message: &str) -> &'static str {
     let is_timeout = ["not finished after", "killed by signal 24"];
     if is_timeout.iter().any(|text| message.contains(text)) {

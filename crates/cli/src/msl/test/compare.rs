@@ -1,39 +1,40 @@
 //! Comparison of a buffer with expected values.
 
-use crate::dtype::{Elements as _, Number};
 use bessemer::DType;
 use bessemer::npy::Array;
 
-/// Differences that are listed one by one.
+use crate::dtype::{Elements as _, Number};
+
+/// Maximum number of differences that are listed.
 const MAX_LISTED: usize = 5;
 
-/// Permitted differences: a value passes if one of those given permits it. Without any, values must be equal. NaN equals
-/// NaN, and zeros are equal whatever their sign.
+/// Tolerances: a value passes if it is within one of those given. Without any, values must be equal. NaN equals
+/// NaN, and zeros are equal regardless of their sign.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub(super) struct Tolerance {
     /// |got - expected|
     pub(super) abs: Option<f64>,
     /// |got - expected| / |expected|
     pub(super) rel: Option<f64>,
-    /// Steps between neighbouring values of the type.
+    /// Units in the last place.
     pub(super) ulp: Option<u64>,
 }
 
-/// One value that is not as expected.
+/// A value that differs from the expected one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Difference {
     /// `[1, 3]`
     pub(super) index: String,
-    /// The elements, as they are in memory.
+    /// The bytes of the element.
     pub(super) got: Vec<u8>,
     pub(super) expected: Vec<u8>,
     /// |got - expected|; not finite if one of them is not.
     pub(super) error: f64,
-    /// None if one of them is NaN.
+    /// `None` if one of them is NaN.
     pub(super) ulp: Option<u64>,
 }
 
-/// All values that are not as expected.
+/// All values that differ from the expected ones.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Differences {
     pub(super) dtype: DType,
@@ -71,7 +72,7 @@ pub(super) fn compare(got: &Array, expected: &Array, tolerance: Tolerance) -> Op
         if first.len() < MAX_LISTED {
             first.push(difference.clone());
         }
-        // A NaN is worse than any number.
+        // NaN is worse than any number.
         let is_worse =
             |worst: &Difference| error > worst.error || (error.is_nan() && !worst.error.is_nan());
         if worst.as_ref().is_none_or(is_worse) {
@@ -97,7 +98,7 @@ impl Tolerance {
         ulp == Some(0)
             || (error == 0.0 && ulp.is_none())
             || within(self.abs)
-            // Relative to infinity, everything would be close.
+            // Any finite value would be within a relative tolerance of infinity.
             || (magnitude.is_finite() && within(self.rel.map(|rel| rel * magnitude)))
             || self.ulp.zip(ulp).is_some_and(|(limit, ulp)| ulp <= limit)
     }
@@ -122,7 +123,7 @@ fn difference(dtype: DType, got: &[u8], expected: &[u8]) -> (f64, Option<u64>) {
                 Some(ordinal(dtype, got).abs_diff(ordinal(dtype, expected))),
             )
         }
-        // One type has one kind of number.
+        // Unreachable: both values have the same type.
         _ => (f64::NAN, None),
     }
 }
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tolerance_permits_what_it_says() {
+    fn each_tolerance_permits_its_own_differences() {
         assert_eq!(count(1.5, 1.0, abs(0.5)), 0);
         assert_eq!(count(1.5, 1.0, abs(0.49)), 1);
         assert_eq!(count(110.0, 100.0, rel(0.1)), 0);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_counted_and_the_worst_is_known() {
+    fn differences_are_counted_and_the_worst_is_kept() {
         let got = Array {
             shape: vec![2, 4],
             ..floats(&[0.0, 1.0, 0.0, 0.0, 2.0, 9.0, 3.0, 1.0])

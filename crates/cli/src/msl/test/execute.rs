@@ -1,4 +1,12 @@
-//! Running one kernel test.
+//! Running a kernel test.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use bessemer::DType;
+use bessemer::npy::Array;
+use bessemer_hal::msl::Diagnostic;
+use bessemer_hal::{ArgumentKind, Device, Error, Library, Pipeline, Report, ReportKind};
 
 use super::compare::{Differences, compare};
 use super::literal;
@@ -15,23 +23,17 @@ use crate::msl::library::compile;
 use crate::msl::source::Source;
 use crate::spec::BufferSpec;
 use crate::terminal;
-use anyhow::{Context as _, Result};
-use bessemer::DType;
-use bessemer::npy::Array;
-use bessemer_hal::msl::Diagnostic;
-use bessemer_hal::{ArgumentKind, Device, Error, Library, Pipeline, Report, ReportKind};
-use std::time::{Duration, Instant};
 
-/// Why a test failed.
+/// A failure of a test.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It does not compile.
-    Refused(Vec<Diagnostic>),
+    /// The source does not compile.
+    Rejected(Vec<Diagnostic>),
     /// The device reports defects that were not expected.
     Reports(Vec<Report>),
-    /// The expected report did not come.
+    /// The expected report is missing.
     NoReport(ReportKind),
-    /// A buffer holds other values than expected.
+    /// The values of a buffer differ from the expected ones.
     Values {
         buffer: String,
         location: Location,
@@ -44,7 +46,7 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn outcome(&self) -> Outcome {
         match self {
-            Self::Refused(_) => Outcome::NotCompiled,
+            Self::Rejected(_) => Outcome::NotCompiled,
             Self::Reports(_) | Self::NoReport(_) | Self::Values { .. } => Outcome::Defect,
             Self::Error { outcome, .. } => *outcome,
         }
@@ -55,7 +57,7 @@ impl Failure {
 #[derive(Debug)]
 pub(super) struct Tested<'a> {
     pub(super) test: &'a KernelTest,
-    /// Needs the software device, and there is none here.
+    /// It needs the software device, which this system does not have.
     pub(super) is_skipped: bool,
     /// The mode and seed of the run that failed, or all modes.
     pub(super) modes: String,
@@ -87,14 +89,14 @@ pub(super) fn execute<'a>(test: &'a KernelTest, known: &KnownReports) -> Tested<
                 ..Setup::compiling(&test.compile)
             }
         } else {
-            // The GPU runs kernels in one way.
+            // The GPU has no modes.
             Setup::default()
         };
         let result = run_once(test, &setup, known);
         tested.failures = result.unwrap_or_else(|error| {
             vec![Failure::Error {
                 outcome: Outcome::of_kernel(&error),
-                message: terminal::told(&error),
+                message: terminal::error_text(&error),
             }]
         });
         if !tested.failures.is_empty() {
@@ -120,12 +122,12 @@ fn mode_name(mode: ModeArg) -> &'static str {
     }
 }
 
-/// One run on a device of its own.
+/// Runs a test once, on a new device.
 fn run_once(test: &KernelTest, setup: &Setup, known: &KnownReports) -> Result<Vec<Failure>> {
     let source = Source::read(&test.source)?;
     let device = host::open(setup)?;
     let library = match compile(&device, &source, &test.compile) {
-        Err(Error::Compile { diagnostics, .. }) => return Ok(vec![Failure::Refused(diagnostics)]),
+        Err(Error::Compile { diagnostics, .. }) => return Ok(vec![Failure::Rejected(diagnostics)]),
         library => library?,
     };
     let inputs: Vec<Input> = test
@@ -142,10 +144,10 @@ fn run_once(test: &KernelTest, setup: &Setup, known: &KnownReports) -> Result<Ve
             reports,
             is_readable,
         } => (reports, is_readable),
-        Dispatched::Refused(diagnostics) => return Ok(vec![Failure::Refused(diagnostics)]),
+        Dispatched::Rejected(diagnostics) => return Ok(vec![Failure::Rejected(diagnostics)]),
     };
     for report in &mut reports {
-        launch::place(report, &library);
+        launch::locate(report, &library);
     }
     let found = reports.len();
     if let Some(kind) = test.expected_report {
@@ -154,9 +156,9 @@ fn run_once(test: &KernelTest, setup: &Setup, known: &KnownReports) -> Result<Ve
             return Ok(vec![Failure::NoReport(kind)]);
         }
     }
-    // Where a kernel could not do its work, there is nothing to accept.
+    // If a kernel could not complete, there is nothing to accept.
     if is_readable {
-        reports = known.judge(reports, &source);
+        reports = known.filter(reports, &source);
     }
     if !reports.is_empty() {
         return Ok(vec![Failure::Reports(reports)]);
@@ -174,15 +176,15 @@ enum Dispatched {
     Done,
     Reports {
         reports: Vec<Report>,
-        /// Whether the buffers hold what the kernels wrote.
+        /// Whether the buffers contain the kernels' results.
         is_readable: bool,
     },
     /// A kernel does not compile.
-    Refused(Vec<Diagnostic>),
+    Rejected(Vec<Diagnostic>),
 }
 
 impl Dispatched {
-    /// Launches that were refused, or failed.
+    /// Launches that were rejected, or failed.
     fn failed(reports: Vec<Report>) -> Self {
         Self::Reports {
             reports,
@@ -206,7 +208,7 @@ fn dispatch_all(
         let pipeline = match launch::build(library, kernel, &dispatch.constants)? {
             Built::Pipeline(pipeline) => pipeline,
             Built::Report(report) => return Ok(Dispatched::failed(vec![report])),
-            Built::Refused(diagnostics) => return Ok(Dispatched::Refused(diagnostics)),
+            Built::Rejected(diagnostics) => return Ok(Dispatched::Rejected(diagnostics)),
         };
         let launch = prepare(dispatch, &pipeline, inputs)?;
         if let Some(report) = launch.missing_threadgroup_memory(device, &pipeline) {
@@ -227,7 +229,7 @@ fn dispatch_all(
     }
 }
 
-/// A dispatch with its arguments by index.
+/// Resolves the arguments of a dispatch to indices.
 fn prepare<'a>(
     dispatch: &'a PlannedDispatch,
     pipeline: &Pipeline,
@@ -293,7 +295,7 @@ fn argument_index(
     )))
 }
 
-/// Compares a buffer with what it must hold.
+/// Compares a buffer with its expected values.
 fn check(
     expectation: &Expectation,
     test: &KernelTest,
@@ -328,7 +330,7 @@ fn check(
     }))
 }
 
-/// Values of a file, in double precision as well, or of a generator.
+/// Loads the values of a file, which may be f64, or of a generator.
 fn load(spec: &BufferSpec, device: &Device) -> Result<Array> {
     match spec {
         BufferSpec::File { path, dtype } => {
@@ -343,7 +345,7 @@ fn load(spec: &BufferSpec, device: &Device) -> Result<Array> {
         } => {
             let length = dtype::byte_count(*dtype, shape)
                 .filter(|length| *length <= device.info().limits.max_buffer_length);
-            let mut data = vec![0; length.context("longer than a buffer can be")?];
+            let mut data = vec![0; length.context("longer than the maximum buffer length")?];
             values.fill(*dtype, &mut data);
             Ok(Array {
                 dtype: *dtype,
@@ -354,7 +356,7 @@ fn load(spec: &BufferSpec, device: &Device) -> Result<Array> {
     }
 }
 
-/// Expected values in the type of the buffer. Floats are rounded; an integer that the type lacks is an error.
+/// Converts expected values to the type of the buffer. Floats are rounded; an integer out of range is an error.
 fn convert(array: Array, dtype: DType) -> Result<Array> {
     let from = array.dtype;
     let converted = dtype::convert(array.clone(), dtype);

@@ -1,19 +1,21 @@
-//! The TOML form of kernel tests, as it is written.
+//! The TOML format of kernel tests.
 
-use crate::args::ModeArg;
-use crate::spec::{ByteCount, BytesSpec};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use bessemer_hal::{ReportKind, Size};
 use clap::ValueEnum as _;
 use serde::Deserialize;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use toml::{Spanned, Value};
+
+use crate::args::ModeArg;
+use crate::spec::{ByteCount, BytesSpec};
 
 /// A file of tests.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct TestFile {
-    /// The MSL file of the tests that name none.
+    /// The default MSL file of the tests.
     pub(super) source: Option<PathBuf>,
     /// Options of all tests.
     #[serde(default)]
@@ -51,7 +53,7 @@ pub(super) struct TestTable {
     /// Seeds of fuzz mode.
     pub(super) seeds: Option<Vec<u64>>,
     pub(super) timeout_ms: Option<u64>,
-    /// The defect that the test must show.
+    /// The defect that the test must report.
     pub(super) expect_report: Option<Spanned<ReportKind>>,
     #[serde(default)]
     pub(super) buffers: BTreeMap<String, Spanned<Value>>,
@@ -85,13 +87,13 @@ pub(super) struct DispatchTable {
     pub(super) threadgroup_memory: BTreeMap<String, Length>,
 }
 
-/// Expected values of a buffer in their long form.
+/// Expected values of a buffer, in table form.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ExpectTable {
     /// Literal values.
     pub(super) values: Option<Value>,
-    /// A file or a generator, as `msl run --buffer` takes them.
+    /// A file or a generator, as in `msl run --buffer`.
     pub(super) from: Option<String>,
     /// Another buffer of the test.
     pub(super) buffer: Option<String>,
@@ -141,10 +143,10 @@ impl TryFrom<Value> for Extents {
     type Error = String;
 
     fn try_from(value: Value) -> Result<Self, String> {
-        let wrong = || "expected a size: X or [X, Y] or [X, Y, Z]".to_owned();
+        let invalid = || "expected a size: X or [X, Y] or [X, Y, Z]".to_owned();
         let extent = |value: &Value| {
             let extent = value.as_integer().and_then(|v| usize::try_from(v).ok());
-            extent.ok_or_else(wrong)
+            extent.ok_or_else(invalid)
         };
         let extents = match &value {
             Value::Array(extents) => extents.iter().map(extent).collect::<Result<_, _>>()?,
@@ -154,7 +156,7 @@ impl TryFrom<Value> for Extents {
             [x] => Ok(Self(Size::x(x))),
             [x, y] => Ok(Self(Size::xy(x, y))),
             [x, y, z] => Ok(Self(Size::new(x, y, z))),
-            _ => Err(wrong()),
+            _ => Err(invalid()),
         }
     }
 }
@@ -196,7 +198,7 @@ impl TryFrom<Value> for Binding {
     }
 }
 
-/// `"u32:256"`, as `msl run --bytes` takes it.
+/// `"u32:256"`, as in `msl run --bytes`.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Bytes(pub(super) BytesSpec);

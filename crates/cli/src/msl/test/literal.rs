@@ -1,12 +1,13 @@
-//! Values written out in a test, possibly nested.
+//! Literal values in a test, possibly in nested lists.
 
-use crate::dtype::{Elements as _, Number};
 use anyhow::{Result, bail};
 use bessemer::DType;
 use bessemer::npy::Array;
 use toml::Value;
 
-/// Literal values in a type; the nesting of the lists is the shape.
+use crate::dtype::{Elements as _, Number};
+
+/// Parses literal values of a type; the nesting of the lists determines the shape.
 pub(super) fn array(value: &Value, dtype: DType) -> Result<Array> {
     let mut data = Vec::new();
     let shape = append(value, dtype, &mut data)?;
@@ -38,10 +39,10 @@ fn append(value: &Value, dtype: DType, data: &mut Vec<u8>) -> Result<Vec<usize>>
 fn number(value: &Value, dtype: DType) -> Result<Number> {
     match value {
         Value::Float(v) if dtype.is_float() => Ok(Number::Float(*v)),
-        // Integers in their range, and floats written without a point.
+        // Integers in range, and floats without a decimal point.
         Value::Integer(v) => dtype.parse(&v.to_string()),
         Value::Boolean(v) if dtype == DType::Bool => Ok(Number::Int((*v).into())),
-        // For what TOML has no number: 64-bit unsigned integers.
+        // For values that TOML cannot express: 64-bit unsigned integers.
         Value::String(text) => dtype.parse(text),
         Value::Float(v) => bail!("{v} is not a value of type {dtype}"),
         Value::Boolean(v) => bail!("{v} is not a value of type {dtype}"),
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_the_type_lacks_are_refused() {
+    fn values_outside_the_type_are_rejected() {
         let message = |text, dtype| parse(text, dtype).unwrap_err().to_string();
         assert!(message("[1.5]", DType::I32).contains("1.5 is not a value of type i32"));
         assert!(message("[256]", DType::U8).contains("does not fit u8"));

@@ -1,5 +1,11 @@
 //! Results of kernel tests, as text, JSON and findings.
 
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
 use super::compare::{Difference, Differences};
 use super::execute::{Failure, Tested};
 use crate::dtype::Elements as _;
@@ -10,12 +16,8 @@ use crate::msl::finding::{Finding, Findings};
 use crate::msl::format::{self, Format};
 use crate::msl::run::{report_json, write_report};
 use crate::terminal::{Out, counted, style};
-use anyhow::Result;
-use serde_json::{Value, json};
-use std::io::Write as _;
-use std::time::Duration;
 
-/// Writes the results in a format, people's ones with a closing line.
+/// Writes the results in a format, those for humans with a closing line.
 pub(super) fn write(
     tested: &[Tested<'_>],
     closing: &str,
@@ -42,7 +44,7 @@ pub(super) fn write(
         format => {
             let mut findings: Vec<Finding> = Vec::new();
             for finding in tested.iter().flat_map(to_findings) {
-                // Tests of one source fail to compile alike.
+                // Tests of the same source have the same compile errors.
                 if !findings.contains(&finding) {
                     findings.push(finding);
                 }
@@ -87,7 +89,7 @@ impl Tested<'_> {
     }
 }
 
-/// One line a test; below it, why it failed.
+/// Writes one line per test, with its failures below.
 fn write_test(tested: &Tested<'_>, out: &mut Out) -> Result<()> {
     let test = tested.test;
     let (colour, verdict) = match tested.status() {
@@ -104,7 +106,7 @@ fn write_test(tested: &Tested<'_>, out: &mut Out) -> Result<()> {
     let mut sources = Sources::default();
     for failure in &tested.failures {
         match failure {
-            Failure::Refused(diagnostics) => {
+            Failure::Rejected(diagnostics) => {
                 for diagnostic in diagnostics {
                     sources.write(out, diagnostic.into())?;
                 }
@@ -131,7 +133,7 @@ fn write_test(tested: &Tested<'_>, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// The first differences, and how many there are.
+/// The first differences, and their number.
 fn difference_lines(buffer: &str, differences: &Differences) -> Vec<String> {
     let Differences {
         total,
@@ -162,7 +164,7 @@ fn shown(buffer: &str, difference: &Difference, of: &Differences) -> String {
     format!("{buffer}{index}: got {got}, expected {expected} (error {error:.3e}{ulp})")
 }
 
-/// A failure that has no place in a kernel.
+/// A failure without a location in a kernel.
 fn sentence(failure: &Failure) -> String {
     match failure {
         Failure::NoReport(kind) => format!("expected a report of kind `{kind}`, there was none"),
@@ -172,7 +174,7 @@ fn sentence(failure: &Failure) -> String {
             differences,
             ..
         } => difference_lines(buffer, differences).join("\n"),
-        Failure::Refused(_) => "does not compile".to_owned(),
+        Failure::Rejected(_) => "does not compile".to_owned(),
         Failure::Reports(_) => "defects were reported".to_owned(),
     }
 }
@@ -190,7 +192,7 @@ fn to_findings(tested: &Tested<'_>) -> Vec<Finding> {
         related: Vec::new(),
     };
     let findings = tested.failures.iter().flat_map(|failure| match failure {
-        Failure::Refused(diagnostics) => Finding::from_diagnostics(diagnostics),
+        Failure::Rejected(diagnostics) => Finding::from_diagnostics(diagnostics),
         Failure::Reports(reports) => reports
             .iter()
             .map(|report| Finding {
@@ -206,7 +208,7 @@ fn to_findings(tested: &Tested<'_>) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Failures of the tool, which are no findings about a kernel or a test.
+/// Failures of the tool, which are not findings about a kernel or a test.
 fn tool_failures(tested: &Tested<'_>) -> Vec<String> {
     let name = &tested.test.name;
     let failures = tested.failures.iter().filter_map(|failure| match failure {
@@ -239,7 +241,7 @@ fn to_json(tested: &[Tested<'_>]) -> Value {
 
 fn failure_json(failure: &Failure) -> Value {
     match failure {
-        Failure::Refused(diagnostics) => {
+        Failure::Rejected(diagnostics) => {
             let diagnostics: Vec<_> = diagnostics.iter().map(diagnostic_json).collect();
             json!({ "kind": "compile", "diagnostics": diagnostics })
         }

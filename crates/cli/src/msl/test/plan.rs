@@ -1,4 +1,13 @@
-//! Kernel tests with everything looked up that can be without running them.
+//! Kernel tests, resolved as far as possible without running them.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bessemer_hal::{ReportKind, Size};
+use clap::Parser as _;
+use toml::Value;
 
 use super::compare::Tolerance;
 use super::file::{
@@ -11,26 +20,19 @@ use crate::failure::Usage;
 use crate::msl::finding::Location;
 use crate::msl::launch::Extent;
 use crate::spec::{BufferSpec, ConstantSpec};
-use anyhow::{Context as _, Result};
-use bessemer_hal::{ReportKind, Size};
-use clap::Parser as _;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use toml::Value;
 
-/// Seeds of fuzz mode for tests that name none.
+/// Default seeds of fuzz mode.
 const DEFAULT_SEEDS: [u64; 4] = [1, 2, 3, 4];
 
 /// A test.
 #[derive(Debug)]
 pub(super) struct KernelTest {
     pub(super) name: String,
-    /// Its name in the file.
+    /// Location of its name in the file.
     pub(super) location: Location,
     pub(super) source: PathBuf,
     pub(super) compile: CompileArgs,
-    /// One run for each: a mode with its seed.
+    /// Runs: a mode with its seed.
     pub(super) runs: Vec<(ModeArg, Option<u64>)>,
     pub(super) timeout: Option<Duration>,
     pub(super) expected_report: Option<ReportKind>,
@@ -46,7 +48,7 @@ pub(super) enum ArgumentKey {
     Name(String),
 }
 
-/// One dispatch; arguments named in it are looked up when the kernel is known.
+/// A dispatch; names of arguments are resolved when the kernel is known.
 #[derive(Debug)]
 pub(super) struct PlannedDispatch {
     pub(super) kernel: String,
@@ -119,13 +121,13 @@ impl Planner<'_> {
         }
     }
 
-    /// A mistake at a place of the file.
+    /// An error at a location in the file.
     fn error(self, at: &Range<usize>, message: &str) -> anyhow::Error {
         let Location { file, line, column } = self.location(at);
         Usage::error(format!("{file}:{line}:{column}: {message}"))
     }
 
-    /// A file named in the tests: relative to the file of tests.
+    /// Resolves a path relative to the test file.
     fn resolve(self, path: &Path) -> PathBuf {
         match self.path.parent() {
             Some(dir) => dir.join(path),
@@ -193,7 +195,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Compile options are read as those of the command line are, so that they mean the same.
+    /// Parses compile options with the parser of the command line, so that they mean the same.
     fn compile(self, tables: [&CompileTable; 2]) -> Result<CompileArgs> {
         #[derive(Debug, clap::Parser)]
         #[command(no_binary_name = true, args_override_self = true)]
@@ -231,8 +233,8 @@ impl Planner<'_> {
             return self.spec(text);
         }
         let table: LiteralTable = value.clone().try_into().map_err(|error| {
-            let what = "expected a generator, a file or { dtype, values }";
-            Usage::error(format!("{what}: {}", message(&error)))
+            let expected = "expected a generator, a file or { dtype, values }";
+            Usage::error(format!("{expected}: {}", message(&error)))
         })?;
         let dtype = dtype::named(&table.dtype)?;
         let mut array = literal::array(&table.values, dtype)?;
@@ -298,7 +300,7 @@ impl Planner<'_> {
         })
     }
 
-    /// A list, a file or generator, or a table with tolerances.
+    /// Parses a list, a file or generator, or a table with tolerances.
     fn expectation(
         self,
         name: &str,
@@ -346,7 +348,7 @@ fn message(error: &toml::de::Error) -> String {
     error.message().to_owned()
 }
 
-/// A mode is one run, but fuzz mode one for each seed.
+/// Every mode is one run, except fuzz mode, which is one run per seed.
 fn runs(table: &TestTable) -> Vec<(ModeArg, Option<u64>)> {
     let modes = match &table.mode.0[..] {
         [] => &[ModeArg::Check],
