@@ -3,6 +3,8 @@
 
 #[path = "layout/systems.rs"]
 mod systems;
+#[path = "layout/words.rs"]
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
