@@ -1,7 +1,7 @@
 //! Device memory.
 #![expect(
     unsafe_code,
-    reason = "host slices over device memory; the in-flight and mapping rules below make them sound"
+    reason = "host slices over device memory; the rules for pending submissions and mapping make them sound"
 )]
 
 use std::marker::PhantomData;

@@ -1,7 +1,7 @@
 //! Compiling the user's MSL.
 #![expect(
     unsafe_code,
-    reason = "the promise that kernels behave is made here, for the user who asked to run them"
+    reason = "asserts that kernels behave, on behalf of the user who asked to run them"
 )]
 
 use bessemer_hal::{Device, Error, Library};

@@ -1,7 +1,7 @@
 //! GPU memory.
 #![expect(
     unsafe_code,
-    reason = "shares Metal's buffers between threads, clears fresh memory, adopts the caller's"
+    reason = "shares Metal's buffers between threads, clears fresh memory, adopts the caller's memory"
 )]
 
 use std::ffi::c_void;

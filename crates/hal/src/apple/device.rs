@@ -1,7 +1,7 @@
 //! GPUs.
 #![expect(
     unsafe_code,
-    reason = "links a framework Metal depends on and uses the process's capture manager"
+    reason = "links a framework that Metal depends on and uses the process's capture manager"
 )]
 
 use std::any::Any;

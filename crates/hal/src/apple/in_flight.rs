@@ -1,8 +1,5 @@
 //! Submissions in flight: the results of their command buffers are merged into one.
-#![expect(
-    unsafe_code,
-    reason = "receives the lines of Metal's log on other threads"
-)]
+#![expect(unsafe_code, reason = "receives lines of Metal's log on other threads")]
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

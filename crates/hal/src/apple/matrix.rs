@@ -1,7 +1,7 @@
 //! Matrix multiplication by Metal Performance Shaders.
 #![expect(
     unsafe_code,
-    reason = "describes matrices in buffers to a library of the system"
+    reason = "describes matrices in buffers to Metal Performance Shaders"
 )]
 
 use std::sync::Mutex;

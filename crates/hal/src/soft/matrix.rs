@@ -96,7 +96,8 @@ unsafe fn multiply_typed<T: Element>(
         if transposed { (1, row) } else { (row, 1) }
     };
     let (left_row_stride, left_depth_stride) = strides(&product.left, product.transpose_left);
-    let (right_depth_stride, right_column_stride) = strides(&product.right, product.transpose_right);
+    let (right_depth_stride, right_column_stride) =
+        strides(&product.right, product.transpose_right);
     let (result_row_stride, _) = strides(&product.result, false);
     let (alpha, beta) = (flush(product.alpha as f32), flush(product.beta as f32));
     for row in 0..product.result.rows {

@@ -83,7 +83,7 @@ fn missing(name: &str) -> Error {
 }
 
 /// Compiles an MSL source of the suite.
-#[expect(unsafe_code, reason = "the suite vouches for its kernels")]
+#[expect(unsafe_code, reason = "the suite asserts that its kernels are correct")]
 pub(crate) fn compile(device: &Device, text: &str, options: &CompileOptions) -> Result<Library> {
     // SAFETY: every kernel of the suite stays in its buffers, is free of races and terminates.
     unsafe { device.library(text, options) }

@@ -1,7 +1,7 @@
 //! Mapping model files.
 #![expect(
     unsafe_code,
-    reason = "maps model files, whose bytes are only ever read as plain numbers or copied before use"
+    reason = "maps model files, whose bytes are only read as plain numbers or copied before use"
 )]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Peak memory of a call, on its own thread.
-#![expect(unsafe_code, reason = "counts allocations")]
+#![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
