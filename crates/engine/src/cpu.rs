@@ -21,10 +21,11 @@ use crate::capabilities::{Capabilities, MatmulEpilogue};
 use crate::dispatch::{Input, Output};
 use crate::ops::Op;
 
-/// The fusions that this backend supports.
+/// What the CPU can fuse and cache.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     max_fused_inputs: usize::MAX,
     matmul_epilogue: MatmulEpilogue::Unsupported,
+    caches_scalars: true,
 };
 
 /// Declares `cpu/x.rs` for every op X, and the dispatch to them.

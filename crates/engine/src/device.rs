@@ -1,4 +1,4 @@
-//! Devices: where tensors are computed.
+//! Devices that tensors are computed on.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -17,23 +17,23 @@ use crate::memory::{self, Pressure, Stats};
 use crate::metal::{Fallback, MatrixLibrary, Metal, Options};
 use crate::{DType, Error, Result, Tensor, cpu, dispatch_table, env};
 
-/// Where tensors are computed: on the CPU, or on a Metal device.
+/// A device that tensors are computed on: the CPU or a Metal device.
 ///
-/// # Which device computes what
+/// # Placement
 ///
-/// A tensor that was moved with [`Tensor::to`] stays on its device, and so does what is computed from it;
-/// two devices do not meet in one op. All other tensors are computed on the default device: that of the
-/// innermost [`Device::scope`] of the thread, or that of [`Device::set_default`], or what the variable
-/// `BESSEMER_DEVICE` says (`cpu`, `metal`, `soft` or `auto`), or `auto`: the system's Metal GPU where there
-/// is one, and the CPU elsewhere. The software Metal device is never chosen by itself. Where the GPU was found by
-/// itself, the [`DispatchTable`](crate::dispatch_table::DispatchTable) that `bessemer tune` has measured may leave
-/// an op to the CPU.
+/// A tensor that was moved with [`Tensor::to`] stays on its device, and so does everything computed from it; the inputs
+/// of an op cannot be on two such devices. All other tensors are computed on the default device, which is the first
+/// that
+/// is set of: the innermost [`Device::scope`] of the thread, [`Device::set_default`], the variable `BESSEMER_DEVICE`
+/// (`cpu`, `metal`, `soft` or `auto`), and `auto`: the system's Metal GPU if there is one, otherwise the CPU. The
+/// software Metal device is only used on request. If the GPU was selected by `auto`, the
+/// [`DispatchTable`](crate::dispatch_table::DispatchTable) that `bessemer tune` has measured may leave an op to the
+/// CPU.
 ///
-/// `f64` exists on the CPU only. Ops of the default device that need it run on the CPU; on a device that was
-/// chosen for a tensor they are an error.
+/// `f64` exists on the CPU only. Ops of the default device that need it run on the CPU; on a device that a tensor was
+/// moved to they are an error.
 ///
-/// Memory is one: what one device has computed, another reads in place where the hardware allows it, once it
-/// is there.
+/// Memory is shared: a device reads the results of another in place if the hardware allows it, after waiting for them.
 ///
 /// ```
 /// use bessemer::{Device, Tensor};
@@ -41,45 +41,71 @@ use crate::{DType, Error, Result, Tensor, cpu, dispatch_table, env};
 /// assert!((x + 1.0).device().is_cpu());
 /// ```
 #[derive(Clone, Default)]
-pub struct Device(Inner);
+pub struct Device(Backend);
 
 #[derive(Clone, Default)]
-enum Inner {
+enum Backend {
     #[default]
     Cpu,
     Metal(Arc<Metal>),
 }
 
-/// The device of a tensor, and whether somebody asked for it.
+/// The device of a tensor.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Placement {
     pub(crate) device: Device,
+    /// Whether the device was set with [`Tensor::to`], or inherited from an input that was.
     pub(crate) pinned: bool,
 }
 
-/// Whether any default may be another device than the CPU: most programs need not look further. Once a device was chosen, by
-/// any thread, it stays so.
+/// Fast path: whether the default device of every thread is known to be the CPU. Once any thread has chosen a device,
+/// this
+/// stays [`CHOSEN`].
 static CHOICE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const CPU_ONLY: u8 = 1;
 const CHOSEN: u8 = 2;
-/// The default device, and whether it was found by itself: then the dispatch table has a say.
-static DEFAULT: RwLock<Option<(Result<Device>, bool)>> = RwLock::new(None);
+/// The default device of the process, once it is known.
+static DEFAULT: RwLock<Option<DefaultDevice>> = RwLock::new(None);
+
+/// A default device.
+#[derive(Clone)]
+struct DefaultDevice {
+    device: Result<Device>,
+    /// Whether it was selected automatically; the dispatch table applies only then.
+    is_auto: bool,
+}
+
+impl DefaultDevice {
+    const fn chosen(device: Result<Device>) -> Self {
+        Self {
+            device,
+            is_auto: false,
+        }
+    }
+
+    const fn auto(device: Device) -> Self {
+        Self {
+            device: Ok(device),
+            is_auto: true,
+        }
+    }
+}
 
 thread_local! {
     static SCOPES: RefCell<Vec<Device>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Device {
-    /// Native code on the processors of this machine.
+    /// The CPU: native code on all its cores.
     pub const fn cpu() -> Self {
-        Self(Inner::Cpu)
+        Self(Backend::Cpu)
     }
 
     /// The system's Metal GPU.
     ///
     /// # Errors
-    /// [`Error::Device`], where there is none.
+    /// [`Error::Device`], if there is none.
     pub fn metal() -> Result<Self> {
         static METAL: OnceLock<Result<Device>> = OnceLock::new();
         METAL
@@ -91,10 +117,10 @@ impl Device {
             .clone()
     }
 
-    /// The software Metal device: the same kernels, on the CPU, in the mode that `BESSEMER_SOFT_MODE` names.
+    /// The software Metal device: the Metal kernels on the CPU, in the mode that `BESSEMER_SOFT_MODE` names.
     ///
     /// # Errors
-    /// [`Error::Device`], where it does not exist or a variable of its is no good.
+    /// [`Error::Device`], if it is unavailable here, or a `BESSEMER_SOFT_*` variable is invalid.
     pub fn software() -> Result<Self> {
         static SOFTWARE: OnceLock<Result<Device>> = OnceLock::new();
         SOFTWARE
@@ -102,63 +128,62 @@ impl Device {
             .clone()
     }
 
-    /// Any device of the device layer: a second GPU, a checking or a recording device.
+    /// A device of the hal: a second GPU, a checking or a recording device.
     pub fn on(device: hal::Device) -> Self {
         Self::with(device, hal::MathMode::Safe)
     }
 
-    /// Any device of the device layer, with a say in how freely its compiler may treat arithmetic. Precise
-    /// maths is the default; [`hal::MathMode::Fast`] makes elementary functions approximate.
+    /// A device of the hal, with the math mode of its compiler. Safe math is the default;
+    /// [`hal::MathMode::Fast`] makes elementary functions approximate.
     pub fn with(device: hal::Device, math: hal::MathMode) -> Self {
-        Self(Inner::Metal(Metal::new(device, Options { math })))
+        Self(Backend::Metal(Metal::new(device, Options { math })))
     }
 
-    /// The device that tensors of this thread are computed on, where nothing else is said.
+    /// The default device of this thread.
     ///
     /// # Errors
-    /// [`Error::Device`] or [`Error::Invalid`], if `BESSEMER_DEVICE` asks for what there is not.
+    /// [`Error::Device`] or [`Error::Invalid`], if `BESSEMER_DEVICE` names a device that is unavailable or unknown.
     pub fn current() -> Result<Self> {
-        Self::current_or_auto().map(|(device, _)| device)
+        Self::current_default().device
     }
 
-    /// The same, and whether it was found by itself.
-    fn current_or_auto() -> Result<(Self, bool)> {
+    /// The default device of this thread, and how it was selected.
+    fn current_default() -> DefaultDevice {
         if CHOICE.load(Ordering::Relaxed) == CPU_ONLY {
-            return Ok((Self::cpu(), false));
+            return DefaultDevice::chosen(Ok(Self::cpu()));
         }
         if let Some(device) = SCOPES.with_borrow(|scopes| scopes.last().cloned()) {
-            return Ok((device, false));
+            return DefaultDevice::chosen(Ok(device));
         }
-        let known = |(device, is_auto): &(Result<Self>, bool)| Ok((device.clone()?, *is_auto));
         let read = || DEFAULT.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(default) = &*read() {
-            return known(default);
+            return default.clone();
         }
         let found = match env::device().as_deref() {
-            None | Some("auto") => (Ok(Self::auto()), true),
-            Some(name) => (name.parse(), false),
+            None | Some("auto") => DefaultDevice::auto(Self::auto()),
+            Some(name) => DefaultDevice::chosen(name.parse()),
         };
-        if matches!(found.0, Ok(Self(Inner::Cpu))) {
-            // Another thread may be in a scope.
+        if matches!(found.device, Ok(Self(Backend::Cpu))) {
+            // Another thread may be in a scope, and has stored `CHOSEN`.
             let relaxed = Ordering::Relaxed;
             let _ = CHOICE.compare_exchange(UNKNOWN, CPU_ONLY, relaxed, relaxed);
         }
         let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
-        known(default.get_or_insert(found))
+        default.get_or_insert(found).clone()
     }
 
-    /// Makes this the device that is found by itself, unless another one was asked for.
+    /// Makes this the device that `auto` selects, unless a default was set explicitly.
     pub(crate) fn set_auto(gpu: &Self) {
-        // Looks at the environment, the first time.
-        let _ = Self::current_or_auto();
+        // Reads the environment on the first call.
+        let _ = Self::current_default();
         let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(*default, Some((_, false))) {
-            *default = Some((Ok(gpu.clone()), true));
+        if default.as_ref().is_none_or(|default| default.is_auto) {
+            *default = Some(DefaultDevice::auto(gpu.clone()));
             CHOICE.store(CHOSEN, Ordering::Relaxed);
         }
     }
 
-    /// The system's Metal GPU where there is one, otherwise the CPU.
+    /// The system's Metal GPU if there is one, otherwise the CPU.
     pub fn auto() -> Self {
         Self::metal().unwrap_or_default()
     }
@@ -166,7 +191,7 @@ impl Device {
     /// Makes this the default device of the process.
     pub fn set_default(&self) {
         let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
-        *default = Some((Ok(self.clone()), false));
+        *default = Some(DefaultDevice::chosen(Ok(self.clone())));
         CHOICE.store(CHOSEN, Ordering::Relaxed);
     }
 
@@ -184,20 +209,20 @@ impl Device {
         body()
     }
 
-    /// Whether this is the CPU.
+    /// Returns `true` for the CPU.
     pub const fn is_cpu(&self) -> bool {
-        matches!(self.0, Inner::Cpu)
+        matches!(self.0, Backend::Cpu)
     }
 
-    /// The device's name, as a user would recognise it.
+    /// The name of the device, for users.
     pub fn name(&self) -> &str {
         match &self.0 {
-            Inner::Cpu => "CPU",
-            Inner::Metal(metal) => metal.device.name(),
+            Backend::Cpu => "CPU",
+            Backend::Metal(metal) => metal.device.name(),
         }
     }
 
-    /// The device of the device layer; `None` for the CPU.
+    /// The device of the hal; `None` for the CPU.
     pub fn hal(&self) -> Option<&hal::Device> {
         self.metal_backend().map(|metal| &metal.device)
     }
@@ -205,26 +230,27 @@ impl Device {
     /// Waits until everything recorded for this device has run.
     ///
     /// # Errors
-    /// What the device says of the last commands; tensors computed by them say the same when they are read.
+    /// The error of the last commands; tensors computed by them return it too when they are read.
     pub fn synchronize(&self) -> Result<()> {
         match &self.0 {
-            Inner::Cpu => Ok(()),
-            Inner::Metal(metal) => metal.stream.synchronize(),
+            Backend::Cpu => Ok(()),
+            Backend::Metal(metal) => metal.stream.synchronize(),
         }
     }
 
-    /// Computes tensors on several threads, so that all kernels they need are compiled, several at a time:
-    /// what comes later does not wait for a compiler.
+    /// Evaluates tensors on several threads, so that the kernels they need are compiled in parallel and later ops do
+    /// not
+    /// wait for a compiler.
     ///
     /// # Errors
-    /// The first that computing them gives.
+    /// The first error of the evaluations.
     pub fn warm_up(tensors: &[&Tensor]) -> Result<()> {
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let share = tensors.len().div_ceil(workers).max(1);
         std::thread::scope(|scope| {
             let shares: Vec<_> = tensors
                 .chunks(share)
-                .map(|part| scope.spawn(|| part.iter().try_for_each(|t| t.eval().map(|_| ()))))
+                .map(|chunk| scope.spawn(|| chunk.iter().try_for_each(|t| t.eval().map(|_| ()))))
                 .collect();
             shares.into_iter().try_for_each(|worker| {
                 worker.join().unwrap_or_else(|_| {
@@ -237,116 +263,120 @@ impl Device {
         })
     }
 
-    /// The memory of values on this device; see [`crate::memory`] for that of the CPU.
+    /// Memory statistics of this device; for the CPU, those of [`crate::memory`].
     pub fn memory(&self) -> Stats {
         match &self.0 {
-            Inner::Cpu => memory::stats(),
-            Inner::Metal(metal) => metal.pool.stats(),
+            Backend::Cpu => memory::stats(),
+            Backend::Metal(metal) => metal.pool.stats(),
         }
     }
 
-    /// How near to its limit the memory is.
+    /// Memory in use relative to the limit.
     pub fn memory_pressure(&self) -> Pressure {
         match &self.0 {
-            Inner::Cpu => Pressure::of(memory::stats().in_use, memory::memory_limit()),
-            Inner::Metal(metal) => metal.pool.pressure(),
+            Backend::Cpu => Pressure::of(memory::stats().in_use, memory::memory_limit()),
+            Backend::Metal(metal) => metal.pool.pressure(),
         }
     }
 
-    /// Values may use this many bytes from now on; beyond it an op is an [`Error::OutOfMemory`]. Returns the
-    /// limit before, which is at first what the device can hold without paging.
+    /// Sets the limit in bytes for tensors on this device; an op that exceeds it is an [`Error::OutOfMemory`]. Returns
+    /// the
+    /// previous limit, which is initially what fits in the device's memory without paging.
     pub fn set_memory_limit(&self, bytes: usize) -> usize {
         match &self.0 {
-            Inner::Cpu => memory::set_memory_limit(bytes),
-            Inner::Metal(metal) => metal.pool.set_limit(bytes),
+            Backend::Cpu => memory::set_memory_limit(bytes),
+            Backend::Metal(metal) => metal.pool.set_limit(bytes),
         }
     }
 
-    /// Keeps at most this many bytes of freed memory for reuse from now on. Returns the limit before.
+    /// Sets the maximum number of freed bytes to keep for reuse. Returns the previous limit.
     pub fn set_cache_limit(&self, bytes: usize) -> usize {
         match &self.0 {
-            Inner::Cpu => memory::set_cache_limit(bytes),
-            Inner::Metal(metal) => metal.pool.set_cache_limit(bytes),
+            Backend::Cpu => memory::set_cache_limit(bytes),
+            Backend::Metal(metal) => metal.pool.set_cache_limit(bytes),
         }
     }
 
-    /// Gives all memory kept for reuse back to the system.
+    /// Returns all memory kept for reuse to the system.
     pub fn clear_cache(&self) {
         match &self.0 {
-            Inner::Cpu => memory::clear_cache(),
-            Inner::Metal(metal) => metal.pool.clear_cache(),
+            Backend::Cpu => memory::clear_cache(),
+            Backend::Metal(metal) => metal.pool.clear_cache(),
         }
     }
 
-    /// Counts [`Stats::peak`] anew from what is in use now.
+    /// Resets [`Stats::peak`] to the bytes in use now.
     pub fn reset_peak(&self) {
         match &self.0 {
-            Inner::Cpu => memory::reset_peak(),
-            Inner::Metal(metal) => metal.pool.reset_peak(),
+            Backend::Cpu => memory::reset_peak(),
+            Backend::Metal(metal) => metal.pool.reset_peak(),
         }
     }
 
-    /// Ops that this device left to the CPU so far, by name, and why; each is slower than it looks, since the CPU waits
-    /// for what it reads. Empty for the CPU itself, and where all kernels run.
+    /// Ops that this device has left to the CPU so far, by name, with the reason. Each costs a synchronisation, since
+    /// the
+    /// CPU waits for its inputs. Empty for the CPU itself, and if all kernels run.
     pub fn fallbacks(&self) -> Vec<Fallback> {
         self.metal_backend()
             .map_or_else(Vec::new, |metal| metal.fallbacks())
     }
 
-    /// Who multiplies matrices on this device; `None` for the CPU.
+    /// The matmul implementation of this device; `None` for the CPU.
     pub fn matrix_library(&self) -> Option<MatrixLibrary> {
         self.metal_backend().map(|metal| metal.matrix_library())
     }
 
-    /// Says who multiplies matrices on this device from now on: the engine's own kernels, which is the default unless
-    /// `BESSEMER_MATMUL` says `mps`, or Metal Performance Shaders.
+    /// Sets the matmul implementation of this device: the engine's kernels, which are the default unless
+    /// `BESSEMER_MATMUL` is `mps`, or Metal Performance Shaders.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where there is no such library, as on the CPU.
+    /// [`Error::Unsupported`] if the library is unavailable, as on the CPU.
     pub fn set_matrix_library(&self, library: MatrixLibrary) -> Result<()> {
         match &self.0 {
-            Inner::Metal(metal) => metal.set_matrix_library(library),
-            Inner::Cpu => Err(Error::Unsupported {
+            Backend::Metal(metal) => metal.set_matrix_library(library),
+            Backend::Cpu => Err(Error::Unsupported {
                 op: "set_matrix_library",
-                what: "a choice of who multiplies".to_owned(),
+                what: "a choice of the matmul library".to_owned(),
                 device: self.name().to_owned(),
             }),
         }
     }
 
-    /// Sets the time that one kernel launch may take, by an estimate that may be wrong by a factor of four; half a second
-    /// at first. Products, convolutions and attention that take longer are launched in bands, with the same results. A
-    /// system with a display ends work that takes about two seconds, and draws nothing meanwhile. The CPU has no such
-    /// limit.
+    /// Sets the maximum time of one kernel launch, initially half a second; the estimate may be wrong by a factor of
+    /// four.
+    /// Matmuls, convolutions and attention that would take longer are launched in bands, with the same results. The GPU
+    /// watchdog of a system with a display kills commands after about two seconds, and nothing is drawn meanwhile. Has
+    /// no
+    /// effect on the CPU.
     pub fn set_max_launch_time(&self, time: Duration) {
-        if let Inner::Metal(metal) = &self.0 {
+        if let Backend::Metal(metal) = &self.0 {
             metal.stream.set_max_launch_time(time);
         }
     }
 
     pub(crate) fn metal_backend(&self) -> Option<&Arc<Metal>> {
         match &self.0 {
-            Inner::Cpu => None,
-            Inner::Metal(metal) => Some(metal),
+            Backend::Cpu => None,
+            Backend::Metal(metal) => Some(metal),
         }
     }
 
-    /// What the graph may fuse on this device.
+    /// What this device can fuse and cache.
     pub(crate) fn capabilities(&self) -> Capabilities {
         match &self.0 {
-            Inner::Cpu => cpu::CAPABILITIES,
-            Inner::Metal(metal) => metal.capabilities(),
+            Backend::Cpu => cpu::CAPABILITIES,
+            Backend::Metal(metal) => metal.capabilities(),
         }
     }
 
-    /// Submits what was recorded, without waiting for it.
+    /// Submits the recorded commands without waiting for them.
     pub(crate) fn flush(&self) {
-        if let Inner::Metal(metal) = &self.0 {
+        if let Backend::Metal(metal) = &self.0 {
             metal.stream.flush();
         }
     }
 
-    /// Whether elements of this type can be computed with.
+    /// Returns `true` if the device computes with elements of this type.
     pub fn supports(&self, dtype: DType) -> bool {
         self.is_cpu() || dtype != DType::F64
     }
@@ -380,8 +410,8 @@ fn software() -> hal::Result<Device> {
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Inner::Cpu, Inner::Cpu) => true,
-            (Inner::Metal(a), Inner::Metal(b)) => Arc::ptr_eq(a, b),
+            (Backend::Cpu, Backend::Cpu) => true,
+            (Backend::Metal(a), Backend::Metal(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
     }
@@ -426,8 +456,8 @@ impl fmt::Debug for Device {
     }
 }
 
-impl Place {
-    /// Where an op with these inputs and a result of this type is computed.
+impl Placement {
+    /// The placement of an op with these inputs and a result of this type.
     pub(crate) fn of(
         op: &'static str,
         inputs: &[&Tensor],
@@ -435,8 +465,8 @@ impl Place {
         measured_as: Option<OpClass>,
     ) -> Result<Self> {
         let mut pinned: Option<&Device> = None;
-        for input in inputs.iter().filter(|t| t.node.place.pinned) {
-            let device = &input.node.place.device;
+        for input in inputs.iter().filter(|t| t.node.placement.pinned) {
+            let device = &input.node.placement.device;
             match pinned {
                 Some(other) if other != device => {
                     return Err(Error::Invalid {
@@ -449,7 +479,6 @@ impl Place {
                 _ => pinned = Some(device),
             }
         }
-        // Numbers of the program take any type on the way.
         let types = || inputs.iter().map(|t| t.dtype()).chain([dtype]);
         if let Some(device) = pinned {
             for dtype in types() {
@@ -460,7 +489,8 @@ impl Place {
                 pinned: true,
             });
         }
-        let (mut device, is_auto) = Device::current_or_auto()?;
+        let DefaultDevice { device, is_auto } = Device::current_default();
+        let mut device = device?;
         if types().any(|dtype| !device.supports(dtype)) {
             device = Device::cpu();
         }
@@ -478,13 +508,14 @@ impl Place {
 }
 
 impl Tensor {
-    /// Where the value is computed.
+    /// The device that computes the value.
     pub fn device(&self) -> &Device {
-        &self.node.place.device
+        &self.node.placement.device
     }
 
-    /// This tensor on a device, for good: what is computed from it is computed there. Where memory is shared,
-    /// nothing is copied.
+    /// This tensor, pinned to a device: everything computed from it is computed there. Nothing is copied where memory
+    /// is
+    /// shared.
     ///
     /// ```
     /// use bessemer::{Device, Tensor};
@@ -498,7 +529,7 @@ impl Tensor {
         Self::attempt(|| {
             self.check()?;
             device.expect("to", self.dtype())?;
-            Ok(self.placed(Place {
+            Ok(self.placed(Placement {
                 device: device.clone(),
                 pinned: true,
             }))

@@ -1,4 +1,4 @@
-//! Where an op meets a device: the only place.
+//! Dispatch: the only file that chooses between the CPU and Metal for an op.
 
 use std::sync::Arc;
 
@@ -14,27 +14,28 @@ use crate::{DType, Device, Layout, Result, Scalar, Shape, Tensor, cpu};
 /// An input of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
-    /// All bytes of the storage; empty for an input whose memory is the output's ([`Output::holds`]) and
-    /// for a number.
+    /// All bytes of the storage; empty for an input that the output aliases ([`Output::aliases_input`]) and for a
+    /// scalar
+    /// constant.
     pub(crate) bytes: &'a [u8],
     pub(crate) dtype: DType,
     pub(crate) layout: Layout,
-    /// The number it is, for ops that take numbers as they are.
+    /// Its value, if it is a scalar constant that the op takes as such.
     pub(crate) constant: Option<Scalar>,
 }
 
-/// What a kernel writes: row-major, without gaps.
+/// The output of a kernel, contiguous.
 pub(crate) struct Output<'a> {
     pub(crate) bytes: &'a mut [u8],
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
-    /// The input whose memory this is: the bytes are that input's elements, to be read before they are
-    /// written over.
-    pub(crate) holds: Option<usize>,
+    /// Index of the input that was donated as the output: the bytes are that input's elements, which the kernel reads
+    /// before it overwrites them.
+    pub(crate) aliases_input: Option<usize>,
 }
 
 impl<'a> Input<'a> {
-    /// The value of a tensor, or the number it is.
+    /// The value of a tensor, or its scalar constant.
     fn of(tensor: &'a Tensor) -> Self {
         Self {
             bytes: tensor.node.value.get().map_or(&[][..], Storage::bytes),
@@ -44,12 +45,12 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// All elements of the storage; element `i` of the layout is number `layout.offset() + …` of them.
+    /// All elements of the storage, which the offset and strides of the layout index.
     pub(crate) fn all<T: AnyBitPattern>(&self) -> &'a [T] {
         bytemuck::cast_slice(self.bytes)
     }
 
-    /// The elements in row-major order, where they lie so.
+    /// The elements, if they are contiguous.
     pub(crate) fn dense<T: AnyBitPattern>(&self) -> Option<&'a [T]> {
         if !self.layout.is_contiguous() {
             return None;
@@ -69,14 +70,14 @@ impl Output<'_> {
     }
 }
 
-/// The elements of an input in row-major order, copied if need be.
+/// A contiguous input, copied if necessary.
 pub(crate) struct Dense<'a> {
     input: Input<'a>,
     copy: Option<Storage>,
 }
 
 impl<'a> Dense<'a> {
-    /// Copies what does not lie in row-major order.
+    /// Copies an input that is not contiguous.
     pub(crate) fn new(op: &'static str, input: Input<'a>) -> Result<Self> {
         if input.layout.is_contiguous() {
             return Ok(Self { input, copy: None });
@@ -90,7 +91,7 @@ impl<'a> Dense<'a> {
                 bytes: copy.bytes_mut().expect("just made"),
                 dtype: input.dtype,
                 shape,
-                holds: None,
+                aliases_input: None,
             },
         );
         Ok(Self {
@@ -115,20 +116,20 @@ impl<'a> Dense<'a> {
     pub(crate) fn all<T: AnyBitPattern>(&self) -> &[T] {
         match &self.copy {
             Some(copy) => bytemuck::cast_slice(copy.bytes()),
-            None => self.input.dense().expect("copied where it is not"),
+            None => self.input.dense().expect("copied unless contiguous"),
         }
     }
 }
 
-/// A matrix that is the right factor of products, as its device wants it.
+/// The right factor of matmuls, as its device stores it.
 pub(crate) enum Packed {
-    /// Laid out for the kernels of the CPU.
+    /// Packed into panels for the kernels of the CPU.
     Cpu(cpu::packed_matmul::Packed),
-    /// As it is: a computed tensor on a Metal device, whose kernels read any layout.
+    /// An evaluated tensor on a Metal device, whose kernels read any layout.
     Metal(Tensor),
 }
 
-/// Lays a computed matrix out as the right factor of products on a device.
+/// Packs an evaluated matrix as the right factor of matmuls on a device.
 pub(crate) fn pack(tensor: &Tensor, device: &Device) -> Result<Packed> {
     if !device.is_cpu() {
         return Ok(Packed::Metal(tensor.clone()));
@@ -139,7 +140,7 @@ pub(crate) fn pack(tensor: &Tensor, device: &Device) -> Result<Packed> {
     )?)))
 }
 
-/// The frequencies and positions of RoPE as the kernel of a device reads them.
+/// The frequencies and positions of RoPE in the form that the kernel of a device reads.
 pub(crate) fn rope_inputs<'a>(
     device: &Device,
     table: &'a RopeTable,
@@ -152,7 +153,7 @@ pub(crate) fn rope_inputs<'a>(
     }
 }
 
-/// The value of a computed tensor as an input of the CPU.
+/// The value of an evaluated tensor as an input of the CPU, after waiting for it.
 pub(crate) fn input<'a>(op: &'static str, tensor: &'a Tensor) -> Result<Input<'a>> {
     if let Some(storage) = tensor.node.value.get() {
         storage.ready(op)?;
@@ -160,13 +161,13 @@ pub(crate) fn input<'a>(op: &'static str, tensor: &'a Tensor) -> Result<Input<'a
     Ok(Input::of(tensor))
 }
 
-/// Computes a node from its work, whose inputs all have values. On an error the work is as it was.
+/// Computes a node from its work, whose inputs all have values. On an error the work stays unchanged.
 pub(crate) fn run(node: &Node, work: &mut Option<Work>) -> Result<()> {
     let Some(w) = work else {
         return Ok(());
     };
     let storage = compute(node, w)?;
-    // Nobody else computes it: the lock of `work` is held.
+    // No other thread computes it: the lock of `work` is held.
     let _ = node.value.set(storage);
     *work = None;
     Ok(())
@@ -177,7 +178,7 @@ fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
         let input = work.inputs[0].node.value.get();
         return Ok(input.expect("inputs have values").clone());
     }
-    match node.place.device.metal_backend() {
+    match node.placement.device.metal_backend() {
         Some(metal) => compute_on_metal(metal, node, work),
         None => compute_on_cpu(node, work),
     }
@@ -190,10 +191,10 @@ fn compute_on_cpu(node: &Node, work: &mut Work) -> Result<Storage> {
             storage.ready(name)?;
         }
     }
-    let taken = take(&work.op, node, &mut work.inputs, |storage| {
+    let donated = donate(&work.op, node, &mut work.inputs, |storage| {
         storage.bytes_mut().is_some()
     });
-    let (holds, mut storage) = match taken {
+    let (aliases_input, mut storage) = match donated {
         Some((i, storage)) => (Some(i), storage),
         None => (
             None,
@@ -201,12 +202,12 @@ fn compute_on_cpu(node: &Node, work: &mut Work) -> Result<Storage> {
         ),
     };
     let output = Output {
-        bytes: storage.bytes_mut().expect("new or taken"),
+        bytes: storage.bytes_mut().expect("new or donated"),
         dtype: node.dtype,
         shape: node.shape,
-        holds,
+        aliases_input,
     };
-    // Most ops have few inputs; a list in the heap would be a good part of what a small op costs.
+    // Most ops have at most three inputs; allocating a `Vec` would be a good part of the cost of a small op.
     let result = match &work.inputs[..] {
         _ if node.shape.count() == 0 => Ok(()),
         [] => cpu::run(&work.op, &[], output),
@@ -223,22 +224,22 @@ fn compute_on_cpu(node: &Node, work: &mut Work) -> Result<Storage> {
             output,
         ),
     };
-    restore(work, holds, storage, result)
+    restore(work, aliases_input, storage, result)
 }
 
 /// Records a node's kernels in the stream of a Metal device.
 fn compute_on_metal(metal: &Arc<Metal>, node: &Node, work: &mut Work) -> Result<Storage> {
     let name = work.op.name();
-    let mut holds = None;
+    let mut aliases_input = None;
     let storage = match &work.target {
         Some(target) => target.clone(),
         None => {
-            let taken = take(&work.op, node, &mut work.inputs, |storage| {
+            let donated = donate(&work.op, node, &mut work.inputs, |storage| {
                 storage.is_only_block_of(metal)
             });
-            match taken {
+            match donated {
                 Some((i, storage)) => {
-                    holds = Some(i);
+                    aliases_input = Some(i);
                     storage
                 }
                 None => Storage::on(metal, name, node.shape.count() * node.dtype.size())?,
@@ -249,29 +250,29 @@ fn compute_on_metal(metal: &Arc<Metal>, node: &Node, work: &mut Work) -> Result<
         return Ok(storage);
     }
     let block = storage.block_on(metal, name)?;
-    let recorded = metal::run(metal, &work.op, &work.inputs, block, node, holds);
+    let recorded = metal::run(metal, &work.op, &work.inputs, block, node, aliases_input);
     match recorded {
         Ok(false) => {
-            if let Some(i) = holds {
+            if let Some(i) = aliases_input {
                 let _ = work.inputs[i].node.value.set(storage);
             }
             compute_on_cpu(node, work)
         }
-        outcome => restore(work, holds, storage, outcome.map(|_| ())),
+        outcome => restore(work, aliases_input, storage, outcome.map(|_| ())),
     }
 }
 
-/// The value, or the error with the memory that was taken for it back where it came from.
+/// Returns the value, or on an error gives donated memory back to its input.
 fn restore(
     work: &Work,
-    holds: Option<usize>,
+    aliases_input: Option<usize>,
     storage: Storage,
     outcome: Result<()>,
 ) -> Result<Storage> {
     match outcome {
         Ok(()) => Ok(storage),
         Err(error) => {
-            if let Some(i) = holds {
+            if let Some(i) = aliases_input {
                 let _ = work.inputs[i].node.value.set(storage);
             }
             Err(error)
@@ -279,8 +280,8 @@ fn restore(
     }
 }
 
-/// Whether the result of an op may be written over an input, once nobody needs that.
-pub(crate) fn may_take(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
+/// Returns `true` if an input can be donated to the result of an op once it has no other reader.
+pub(crate) fn may_donate(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
     (op.is_pointwise() || (op.updates_first() && i == 0))
         && input.layout().is_whole()
         && input.node.shape.count() == node.shape.count()
@@ -288,24 +289,24 @@ pub(crate) fn may_take(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
         && input.dtype().size() == node.dtype.size()
 }
 
-/// The memory of an input that nobody else has and that the result may be written over.
-fn take(
+/// Takes the memory of an input that has no other owner and that the result may overwrite.
+fn donate(
     op: &Op,
     node: &Node,
     inputs: &mut [Tensor],
-    serves: impl Fn(&mut Storage) -> bool,
+    is_usable: impl Fn(&mut Storage) -> bool,
 ) -> Option<(usize, Storage)> {
-    // A block of a few cache lines is made as quickly as it is taken.
+    // Allocating a few cache lines is as fast as donating them.
     if node.shape.count() < 1024 {
         return None;
     }
     for (i, input) in inputs.iter_mut().enumerate() {
-        // Most inputs have other owners, which is quicker to see than to make sure of.
+        // Most inputs have other owners: reading the count is cheaper than `get_mut`, which is only then conclusive.
         if Arc::strong_count(&input.node) == 1
-            && may_take(op, node, i, input)
+            && may_donate(op, node, i, input)
             && let Some(unique) = Arc::get_mut(&mut input.node)
             && let Some(storage) = unique.value.get_mut()
-            && serves(storage)
+            && is_usable(storage)
         {
             return unique.value.take().map(|storage| (i, storage));
         }
@@ -319,7 +320,7 @@ mod tests {
     use bessemer_hal::{Family, noop};
 
     #[test]
-    fn a_matrix_is_packed_for_the_device_that_multiplies() {
+    fn packs_a_matrix_for_the_device_of_the_matmul() {
         let matrix = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0], [2, 2]);
         let cpu = pack(&matrix, &Device::cpu()).expect("small");
         assert!(matches!(cpu, Packed::Cpu(_)));

@@ -40,7 +40,7 @@ impl OpClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum BackendKind {
-    /// The CPU: the widest vectors it has, all its cores.
+    /// The CPU, with its widest vectors and all its cores.
     Cpu,
     /// Apple's Accelerate for matmul and dot; the CPU for the rest.
     Accelerate,
@@ -243,10 +243,10 @@ impl DispatchTable {
             std::fs::create_dir_all(folder).map_err(fail)?;
         }
         // Rename atomically: another process may be reading.
-        let part = path.with_extension(format!("{}.part", std::process::id()));
+        let temporary = path.with_extension(format!("{}.part", std::process::id()));
         let text = format!("{HEADER}\nmachine {}\n{}", machine(), self.text());
-        std::fs::write(&part, text).map_err(fail)?;
-        std::fs::rename(&part, &path).map_err(fail)
+        std::fs::write(&temporary, text).map_err(fail)?;
+        std::fs::rename(&temporary, &path).map_err(fail)
     }
 
     fn text(&self) -> String {
@@ -281,7 +281,7 @@ pub(crate) fn device(op: OpClass, inputs: &[&Tensor], gpu: Device) -> Device {
     let is_pending = |t: &Tensor| t.node.constant.is_none() && t.node.value.get().is_none();
     if inputs
         .iter()
-        .any(|t| is_pending(t) && t.node.place.device == gpu)
+        .any(|t| is_pending(t) && t.node.placement.device == gpu)
     {
         return gpu;
     }
@@ -303,9 +303,9 @@ fn machine() -> String {
         std::env::consts::ARCH,
         simd::level().name()
     );
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || c == '-';
     name.chars()
-        .map(|c| if is_plain(c) { c } else { '_' })
+        .map(|c| if is_safe(c) { c } else { '_' })
         .collect()
 }
 
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_read_as_it_was_written_and_the_last_row_that_fits_counts() {
+    fn tables_round_trip_through_text_and_the_last_matching_row_wins() {
         let row = |op, min_elements, backend| DispatchRow {
             op,
             min_elements,

@@ -1,4 +1,4 @@
-//! Element types and how they combine.
+//! Element types and type promotion.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,13 @@ use half::{bf16, f16};
 ///
 /// # Promotion
 ///
-/// Two tensors of different types meet in the type [`DType::promote`] names: the smallest type of the
-/// list that holds every value of both, as NumPy 2 does it. Within a kind the wider one wins; an
-/// unsigned and a signed integer meet in a signed one with room for both (`u32` and `i32` in `i64`;
-/// `u64` and any signed integer in `f64`); an integer and a float meet in a float whose mantissa holds
-/// the integer (`i8` and `f16` in `f16`, `i16` and `f16` in `f32`, `i32` and `f32` in `f64`). `bf16`,
-/// which NumPy lacks, behaves like `f16` with integers, and the two meet in `f32`. A Rust number beside
-/// a tensor is *weak*: it takes the tensor's type, unless its kind is higher (a float beside integers
-/// makes `f64`, an integer beside `bool` makes `i64`).
+/// Two tensors of different types are promoted to the type that [`DType::promote`] returns: the smallest one that
+/// represents every value of both, as in NumPy 2. Within a kind the wider type wins. An unsigned and a signed integer
+/// promote to a signed integer that represents both (`u32` and `i32` to `i64`; `u64` and any signed integer to `f64`),
+/// an integer and a float to a float whose mantissa represents the integer (`i8` and `f16` to `f16`, `i16` and `f16` to
+/// `f32`, `i32` and `f32` to `f64`). `bf16`, which NumPy lacks, behaves like `f16` with integers; `bf16` and `f16`
+/// promote to `f32`. A scalar operand is *weak*: it takes the tensor's type, unless its kind is higher (a float with an
+/// integer tensor gives `f64`, an integer with a `bool` tensor `i64`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DType {
@@ -48,10 +47,10 @@ pub enum DType {
     F64,
 }
 
-/// What sort of number a [`DType`] holds; each kind includes the ones before it.
+/// The kind of a [`DType`]; each kind includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Truth values.
+    /// Booleans.
     Bool,
     /// Integers, signed or not.
     Int,
@@ -60,7 +59,7 @@ pub enum Kind {
 }
 
 impl DType {
-    /// All of them.
+    /// All element types.
     pub const ALL: [Self; 13] = [
         Self::Bool,
         Self::U8,
@@ -77,7 +76,7 @@ impl DType {
         Self::F64,
     ];
 
-    /// Bytes of one element.
+    /// Size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -106,7 +105,7 @@ impl DType {
         }
     }
 
-    /// Truth value, integer or float.
+    /// Boolean, integer or float.
     pub const fn kind(self) -> Kind {
         match self {
             Self::Bool => Kind::Bool,
@@ -115,22 +114,22 @@ impl DType {
         }
     }
 
-    /// Whether this is a floating-point type.
+    /// Returns `true` for floating-point types.
     pub const fn is_float(self) -> bool {
         matches!(self.kind(), Kind::Float)
     }
 
-    /// Whether this is an integer type; `bool` is not.
+    /// Returns `true` for integer types; `bool` is not one.
     pub const fn is_int(self) -> bool {
         matches!(self.kind(), Kind::Int)
     }
 
-    /// Whether this is an unsigned integer type.
+    /// Returns `true` for unsigned integer types.
     pub const fn is_unsigned(self) -> bool {
         matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64)
     }
 
-    /// The type in which elements of `self` and `other` meet; see the type's own documentation.
+    /// The type that `self` and `other` promote to; see [`DType`].
     pub const fn promote(self, other: Self) -> Self {
         use DType::{BF16, F16, F32, F64, I16, I32, I64};
         let (low, high) = if self as u8 <= other as u8 {
@@ -163,8 +162,9 @@ impl DType {
         }
     }
 
-    /// The float type in which functions such as `exp` answer for elements of this type, as in NumPy:
-    /// itself for floats, otherwise the smallest that holds the integer.
+    /// The result type of functions such as `exp` on elements of this type, as in NumPy: itself for floats, otherwise
+    /// the
+    /// smallest float that represents the integer.
     pub const fn to_float(self) -> Self {
         match (self.kind(), self.size()) {
             (Kind::Float, _) => self,
@@ -174,8 +174,8 @@ impl DType {
         }
     }
 
-    /// The type in which sums and products of this type are returned, as in NumPy: integers in the
-    /// 64-bit type of their sign, so that small types do not overflow.
+    /// The result type of sums and products of this type, as in NumPy: 64-bit integers of the same signedness for
+    /// integers, so that small types do not overflow.
     pub const fn to_sum(self) -> Self {
         match self.kind() {
             Kind::Float => self,
@@ -240,11 +240,10 @@ macro_rules! element {
 element!(bool => Bool, u8 => U8, u16 => U16, u32 => U32, u64 => U64, i8 => I8, i16 => I16, i32 => I32,
     i64 => I64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64);
 
-/// Calls a generic function with the Rust type of a [`DType`]; `bool` is handed over as `u8`, of which
-/// kernels know that it is 0 or 1.
+/// Evaluates an expression with the Rust type of a [`DType`]; `bool` becomes `u8`, which kernels know to be 0 or 1.
 ///
-/// `with_type!(dtype, T => body)` covers all types; `floats`, `ints` (with bool) or `numbers` (without
-/// bool) before the dtype narrow it, and need a last arm `else body` for the others.
+/// `with_type!(dtype, T => body)` covers all types. `floats`, `ints` (with bool) or `numbers` (without bool) before the
+/// dtype restrict it, and require a last arm `else body` for the other types.
 macro_rules! with_type {
     ($dtype:expr, $T:ident => $body:expr) => {
         $crate::dtype::with_type!(@match $dtype, $T, $body;
@@ -278,8 +277,8 @@ mod tests {
     use super::DType::{self, *};
 
     #[test]
-    fn promotion_is_numpys() {
-        // What NumPy 2 answers for `np.promote_types`; rows and columns in the order of `names`.
+    fn promotes_as_numpy_does() {
+        // Results of NumPy 2's `np.promote_types`; rows and columns in the order of `names`.
         let names = [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64];
         let table = [
             [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64],
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn bf16_promotes_like_f16_and_meets_it_in_f32() {
+    fn bf16_promotes_like_f16_and_to_f32_with_it() {
         assert_eq!(F16.promote(BF16), F32);
         assert_eq!(BF16.promote(F32), F32);
         assert_eq!(U8.promote(BF16), BF16);
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_back() {
+    fn names_parse_to_their_dtype() {
         for d in DType::ALL {
             assert_eq!(d.name().parse(), Ok(d));
         }

@@ -1,133 +1,134 @@
-//! What can go wrong.
+//! The engine's error type.
 
 use crate::{DType, Shape};
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. Every message names the op, the shapes or types it was given, and what would help.
+/// An error of the engine. Every message names the op, the shapes or types it was given, and the remedy if there is
+/// one.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Two shapes do not fit together.
-    #[error("{op}: shapes {left} and {right} do not fit: {reason}")]
+    /// Two shapes do not match.
+    #[error("{op}: shapes {left} and {right} do not match: {reason}")]
     ShapeMismatch {
         /// The op.
         op: &'static str,
         /// The shape of the first operand.
         left: Shape,
-        /// The shape of the second operand, or the shape asked for.
+        /// The shape of the second operand, or the requested shape.
         right: Shape,
-        /// What must hold.
+        /// The shape rule of the op.
         reason: &'static str,
     },
-    /// A tensor has too few, too many or the wrong dimensions.
-    #[error("{op}: shape {shape} does not serve: {reason}")]
+    /// The op does not support the shape of a tensor.
+    #[error("{op}: unsupported shape {shape}: {reason}")]
     BadShape {
         /// The op.
         op: &'static str,
         /// The shape it was given.
         shape: Shape,
-        /// What must hold.
+        /// The shape rule of the op.
         reason: String,
     },
-    /// An op does not exist for a type.
+    /// The op is not defined for a type.
     #[error("{op}: not defined for {dtype}: {expected}; convert with `cast`")]
     BadDType {
         /// The op.
         op: &'static str,
         /// The type it was given.
         dtype: DType,
-        /// What it takes.
+        /// The types it accepts.
         expected: &'static str,
     },
-    /// An axis that the tensor does not have.
+    /// An axis is out of range.
     #[error("{op}: axis {axis} is out of range for a tensor of rank {rank}")]
     BadAxis {
         /// The op.
         op: &'static str,
-        /// The axis, as it was given; negative ones count from the end.
+        /// The axis as given; negative ones count from the end.
         axis: isize,
-        /// Dimensions of the tensor.
+        /// The rank of the tensor.
         rank: usize,
     },
-    /// An index that lies outside the axis it is for.
+    /// An index is out of range.
     #[error("{op}: index {index} is out of range for an axis of length {len}")]
     BadIndex {
         /// The op.
         op: &'static str,
-        /// The index, as it was given.
+        /// The index as given.
         index: i64,
         /// The length of the axis.
         len: usize,
     },
-    /// An argument that makes no sense.
+    /// An argument is invalid.
     #[error("{op}: {reason}")]
     Invalid {
         /// The op.
         op: &'static str,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what would be valid.
         reason: String,
     },
-    /// More dimensions than a tensor can have.
+    /// The rank exceeds [`MAX_RANK`](crate::MAX_RANK).
     #[error("{op}: rank {rank} is more than the {max} dimensions a tensor can have", max = crate::shape::MAX_RANK)]
     RankTooLarge {
         /// The op.
         op: &'static str,
-        /// Dimensions asked for.
+        /// The requested rank.
         rank: usize,
     },
-    /// A size that cannot be counted in bytes.
+    /// The size in bytes overflows.
     #[error("{op}: a tensor of {dims:?} elements is larger than the address space")]
     SizeOverflow {
         /// The op.
         op: &'static str,
-        /// The dimensions asked for.
+        /// The requested dimensions.
         dims: Vec<usize>,
     },
-    /// The memory is used up, or the limit set for it.
+    /// The memory, or the limit set for it, is exhausted.
     #[error(
         "{op}: no memory for {requested} bytes: {in_use} bytes are in use, the limit is {limit}"
     )]
     OutOfMemory {
         /// The op.
         op: &'static str,
-        /// Bytes asked for.
+        /// Requested bytes.
         requested: usize,
         /// Bytes in use by tensors.
         in_use: usize,
         /// The limit in bytes; see [`crate::memory::set_memory_limit`].
         limit: usize,
     },
-    /// A device failed, or does not exist.
+    /// A device failed or is unavailable.
     #[error("{op}: {source}")]
     Device {
         /// The op.
         op: &'static str,
-        /// What the device says.
+        /// The error of the hal.
         source: Box<bessemer_hal::Error>,
     },
-    /// What a device cannot do.
+    /// The device does not support the op.
     #[error("{op}: not on {device}: {what}")]
     Unsupported {
         /// The op.
         op: &'static str,
-        /// What was asked for, and what would help.
+        /// The unsupported feature, and the remedy.
         what: String,
         /// The device.
         device: String,
     },
-    /// A read as another type than the tensor's.
-    #[error("{op}: the tensor holds {actual}, not {requested}; convert with `cast`")]
+    /// Elements were requested as a type that is not the tensor's.
+    #[error("{op}: the tensor is {actual}, not {requested}; convert with `cast`")]
     WrongType {
         /// The op.
         op: &'static str,
         /// The type of the tensor.
         actual: DType,
-        /// The type asked for.
+        /// The requested type.
         requested: DType,
     },
-    /// A file that cannot be read, written or understood.
+    /// A file cannot be read, written or parsed.
     #[error("{path}: {reason}")]
     File {
         /// The file.

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bessemer_hal::{Buffer, BufferSlice, Pipeline, StorageMode};
 
-use crate::device::Place;
+use crate::device::Placement;
 use crate::metal::stream::Batch;
 use crate::metal::{self, Metal};
 use crate::storage::Storage;
 use crate::{DType, Device, Error, Result, Shape, Tensor, graph};
 
-/// Number of tracked writers from which on those that have finished are dropped.
+/// From this many tracked writers on, those that have finished are dropped.
 const MAX_TRACKED_WRITERS: usize = 1024;
 
 /// Reads and writes Metal buffers of the caller as tensors, without copies.
@@ -83,12 +83,12 @@ impl ExternalBuffers {
         expect_bytes("tensor", slice, dtype, &shape)?;
         let writer = self.writer(slice.buffer());
         let block = metal::Block::within(&self.metal, slice, writer);
-        let place = Place {
+        let placement = Placement {
             device: self.device.clone(),
             pinned: true,
         };
         let storage = Storage::of_block(block);
-        Ok(Tensor::from_storage_at(place, dtype, shape, storage))
+        Ok(Tensor::from_storage_at(placement, dtype, shape, storage))
     }
 
     /// Computes a tensor into the start of a range. `inputs` are the ranges that the tensor is computed from: if one
@@ -232,12 +232,12 @@ impl HostBuffer {
     /// [`Error::Invalid`], if the buffer is too short.
     pub fn tensor(&self, op: &'static str, dtype: DType, shape: Shape) -> Result<Tensor> {
         check_range(op, 0..shape.count() * dtype.size(), self.len())?;
-        let place = Place {
+        let placement = Placement {
             device: Device::cpu(),
             pinned: true,
         };
         let storage = self.0.clone();
-        Ok(Tensor::from_storage_at(place, dtype, shape, storage))
+        Ok(Tensor::from_storage_at(placement, dtype, shape, storage))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tensors in files: NumPy's `.npy` and `.npz`, and safetensors.
 //!
-//! What a file says is not believed: every length is compared with the length of the file before memory
-//! is asked for, and whatever does not fit is an [`Error::File`]. Files are written under another name
-//! and renamed when they are complete, so that a file is never seen half written.
+//! Files are not trusted: every length is compared with the length of the file before memory is allocated, and an
+//! inconsistency is an [`Error::File`]. Files are written under a temporary name and renamed when they are complete, so
+//! that readers never see a partial file.
 
 mod map;
 pub mod npy;
@@ -28,7 +28,7 @@ fn bad(path: &Path, reason: impl Display) -> Error {
     }
 }
 
-/// What is left of a file, or of a part of one.
+/// The rest of a file, or of a section of one.
 struct Reader<'a, R> {
     from: R,
     left: u64,
@@ -44,8 +44,8 @@ impl<'a, R: Read> Reader<'a, R> {
         bad(self.path, reason)
     }
 
-    /// An error where fewer than `len` bytes are left.
-    fn has(&self, len: u64, what: &str) -> Result<()> {
+    /// Returns an error if fewer than `len` bytes are left.
+    fn expect_left(&self, len: u64, what: &str) -> Result<()> {
         if len <= self.left {
             return Ok(());
         }
@@ -55,9 +55,9 @@ impl<'a, R: Read> Reader<'a, R> {
         )))
     }
 
-    /// The next bytes.
+    /// Reads the next bytes into `to`.
     fn fill(&mut self, to: &mut [u8], what: &str) -> Result<()> {
-        self.has(to.len() as u64, what)?;
+        self.expect_left(to.len() as u64, what)?;
         self.from
             .read_exact(to)
             .map_err(|e| self.bad(format_args!("{what}: {e}")))?;
@@ -71,51 +71,51 @@ impl<'a, R: Read> Reader<'a, R> {
         Ok(out)
     }
 
-    /// As many of the next bytes, if there are as many.
+    /// Reads the next `len` bytes.
     fn bytes(&mut self, len: u64, what: &str) -> Result<Vec<u8>> {
-        self.has(len, what)?;
+        self.expect_left(len, what)?;
         let len = usize::try_from(len).map_err(|_| self.bad("larger than the address space"))?;
         let mut out = vec![0; len];
         self.fill(&mut out, what)?;
         Ok(out)
     }
 
-    /// The next bytes as a tensor, row-major, little-endian.
+    /// Reads the next bytes as a tensor, row-major, little-endian.
     fn tensor(&mut self, op: &'static str, dtype: DType, shape: Shape) -> Result<Tensor> {
         let mut storage = self.storage(op, dtype, shape)?;
         if cfg!(target_endian = "big") {
-            swap(storage.bytes_mut().expect("just made"), dtype.size());
+            swap_bytes(storage.bytes_mut().expect("not shared"), dtype.size());
         }
         Ok(Tensor::from_storage(dtype, shape, storage))
     }
 
-    /// The next bytes, as many as a tensor has, in the order they have.
+    /// Reads the bytes of a tensor, without changing their byte order.
     fn storage(&mut self, op: &'static str, dtype: DType, shape: Shape) -> Result<Storage> {
         let len = shape.count() * dtype.size();
-        self.has(len as u64, "the data")?;
+        self.expect_left(len as u64, "the data")?;
         let mut storage = Storage::new(op, len)?;
-        let bytes = storage.bytes_mut().expect("just made");
+        let bytes = storage.bytes_mut().expect("not shared");
         self.fill(bytes, "the data")?;
         if dtype == DType::Bool {
-            truths(bytes);
+            normalize_bools(bytes);
         }
         Ok(storage)
     }
 }
 
-/// Makes every byte that is not 0 a 1: what kernels expect of `bool`.
-fn truths(bytes: &mut [u8]) {
+/// Replaces nonzero bytes with 1, as kernels expect of `bool`.
+fn normalize_bools(bytes: &mut [u8]) {
     bytes.iter_mut().for_each(|b| *b = u8::from(*b != 0));
 }
 
-/// Turns the byte order of every element round.
-fn swap(bytes: &mut [u8], size: usize) {
+/// Reverses the byte order of every element.
+fn swap_bytes(bytes: &mut [u8], size: usize) {
     if size > 1 {
         bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
     }
 }
 
-/// Opens a file for reading, and says how long it is.
+/// Opens a file for reading, and returns its length.
 fn open(path: &Path) -> Result<(File, u64)> {
     let open = || -> io::Result<_> {
         let file = File::open(path)?;
@@ -134,43 +134,43 @@ fn read(path: &Path) -> Result<Reader<'_, BufReader<File>>> {
     Ok(Reader::new(BufReader::new(file), len, path))
 }
 
-/// Writes a file all at once: it has its old contents or all the new ones, whatever happens.
+/// Writes a file atomically: it has either its old or its complete new contents.
 fn write(path: &Path, body: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     let fail = |e: io::Error| bad(path, e);
-    let beside = beside(path)?;
+    let temporary = temporary_path(path)?;
     let create = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .open(&beside);
+        .open(&temporary);
     let mut writer = BufWriter::with_capacity(1 << 16, create.map_err(fail)?);
     let finish = |mut writer: BufWriter<File>| -> io::Result<()> {
         writer.flush()?;
         writer.get_ref().sync_all()?;
         drop(writer);
-        fs::rename(&beside, path)
+        fs::rename(&temporary, path)
     };
     let result = body(&mut writer).and_then(|()| finish(writer).map_err(fail));
     if result.is_err() {
-        // The error that stopped the writing is the one to tell.
-        let _ = fs::remove_file(&beside);
+        // The first error is the one to return.
+        let _ = fs::remove_file(&temporary);
     }
     result
 }
 
-/// A name in the same directory that no other process or thread uses.
-fn beside(path: &Path) -> Result<PathBuf> {
+/// A path in the same directory that no other process or thread uses.
+fn temporary_path(path: &Path) -> Result<PathBuf> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let Some(name) = path.file_name() else {
-        return Err(bad(path, "names no file"));
+        return Err(bad(path, "is not the path of a file"));
     };
-    let mut own = std::ffi::OsString::from(".");
-    own.push(name);
+    let mut unique = std::ffi::OsString::from(".");
+    unique.push(name);
     let (process, n) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    own.push(format!(".{process}.{n}.tmp"));
-    Ok(path.with_file_name(own))
+    unique.push(format!(".{process}.{n}.tmp"));
+    Ok(path.with_file_name(unique))
 }
 
-/// The elements of a computed tensor in row-major order, as they are written to files.
+/// The elements of an evaluated tensor in row-major order, as written to files.
 struct Data(Tensor);
 
 impl Data {
@@ -194,14 +194,14 @@ impl Data {
     }
 }
 
-/// An error where a name is there twice.
+/// Returns an error if a name is repeated.
 fn distinct<'a>(op: &'static str, names: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let mut seen = std::collections::HashSet::new();
     match names.into_iter().find(|name| !seen.insert(*name)) {
         None => Ok(()),
         Some(name) => Err(Error::Invalid {
             op,
-            reason: format!("the name {name:?} is there twice"),
+            reason: format!("duplicate name {name:?}"),
         }),
     }
 }

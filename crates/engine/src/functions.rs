@@ -1,4 +1,4 @@
-//! The tables of elementwise functions, a row each.
+//! Tables of the elementwise functions, one row each.
 //!
 //! `for_each_unary!(m)` expands to `m! { … }` with all rows, and so declares the enum and the methods of `Tensor` in
 //! `ops/unary.rs` and the kernels on the CPU and on Metal; in `bessemer-testing` the names, the tolerances and the
@@ -9,13 +9,14 @@
 //! ```
 //!
 //! - the parameter, if there is one, with the value that tests give it;
-//! - the result, see `Answer` in `ops/unary.rs`;
-//! - where the function is: `unary` stands for arithmetic, written out in `cpu/unary.rs` and `metal/msl/unary.metal`;
-//!   any other name for a function `method` in `cpu/math/file.rs` and `unary_method` in `metal/msl/file.h`;
-//! - `ulp`: the largest error on the CPU in units in the last place, as measured with and without FMA, `f32` on a walk
-//!   through all bit patterns, `f64` on 12,000 numbers of all sorts against 50 digits, and rounded up;
-//! - `steps`: the tolerance of tests, which `tolerance.rs` of `bessemer-testing` explains. Without it a function is
-//!   exact.
+//! - the result type, see `UnaryResult` in `ops/unary.rs`;
+//! - the file that defines the function: `unary` for arithmetic in `cpu/unary.rs` and `metal/msl/unary.metal`; any
+//!   other
+//!   name for a function `method` in `cpu/math/file.rs` and `unary_method` in `metal/msl/file.h`;
+//! - `ulp`: the maximum error on the CPU in units in the last place, measured with and without FMA, for `f32` over all
+//!   bit
+//!   patterns, for `f64` on 12,000 numbers of many kinds against 50 digits, and rounded up;
+//! - `steps`: the tolerance of tests, see `tolerance.rs` of `bessemer-testing`. Without it a function is exact.
 //!
 //! [`for_each_unary!`]: crate::for_each_unary
 
@@ -27,7 +28,7 @@ macro_rules! for_each_unary {
         $callback! {
             /// `-x`; integers wrap.
             Neg neg Number unary;
-            /// `|x|`; the least integer stays itself.
+            /// `|x|`; the smallest integer is its own result.
             Abs abs Same unary;
             /// -1, 0 or 1, and NaN for NaN.
             Sign sign Number unary;
@@ -103,19 +104,19 @@ macro_rules! for_each_unary {
             Ceil ceil Same unary;
             /// The next integer down.
             Floor floor Same unary;
-            /// The nearest integer; halves to the even one.
+            /// The nearest integer; ties round to even.
             Round round Same unary;
             /// The integer part.
             Trunc trunc Same unary;
-            /// Whether it is not a number.
+            /// `true` for NaN.
             IsNan is_nan Bool unary;
-            /// Whether it is infinite.
+            /// `true` for infinities.
             IsInf is_inf Bool unary;
-            /// Whether it is neither infinite nor NaN.
+            /// `true` unless infinite or NaN.
             IsFinite is_finite Bool unary;
-            /// Whether it is 0.
+            /// `x == 0`.
             LogicalNot logical_not Bool unary;
-            /// All bits turned over; `not` for truth values.
+            /// All bits inverted; `not` for booleans.
             BitwiseNot bitwise_not Same unary;
             /// `x` above 0, `slope * x` below.
             LeakyRelu leaky_relu(slope = 0.125) Float unary steps(0.5, 0.5, 0.5);
@@ -135,27 +136,27 @@ macro_rules! for_each_unary {
 macro_rules! for_each_binary {
     ($callback:ident) => {
         $callback! {
-            /// `a + b`; integers wrap, truth values are or-ed.
+            /// `a + b`; integers wrap, booleans are or-ed.
             Add add Same binary;
             /// `a - b`; integers wrap.
             Sub sub Number binary;
-            /// `a * b`; integers wrap, truth values are and-ed.
+            /// `a * b`; integers wrap, booleans are and-ed.
             Mul mul Same binary;
-            /// `a / b`, of integers too: in `f64`.
+            /// `a / b`, true division: `f64` for integers.
             Div div TrueFloat binary;
-            /// `floor(a / b)`; of integers 0 where `b` is 0.
+            /// `floor(a / b)`; for integers 0 where `b` is 0.
             FloorDiv floor_div Number binary steps(4.0, 4.0, 4.0);
-            /// What `floor_div` leaves, with the sign of `b`; of integers 0 where `b` is 0.
+            /// The remainder of `floor_div`, with the sign of `b`; for integers 0 where `b` is 0.
             Rem rem Number binary steps(0.5, 0.5, 0.5);
-            /// `a` to the power of `b`; of integers wrapping, and 0 for negative `b` unless `a` is 1 or -1.
+            /// `a` to the power of `b`; integers wrap, and give 0 for negative `b` unless `a` is 1 or -1.
             Pow pow Number power ulp(0.6, 1.4) steps(0.1, 1.5, 0.5);
-            /// The lesser; NaN if one is.
+            /// The smaller element; NaN if either is NaN.
             Minimum minimum Same binary;
-            /// The greater; NaN if one is.
+            /// The larger element; NaN if either is NaN.
             Maximum maximum Same binary;
             /// The angle of the point (`b`, `a`).
             Atan2 atan2 Float inverse_trig ulp(0.6, 2.2) steps(0.1, 3.0, 2.0);
-            /// `sqrt(a² + b²)` without overflow on the way.
+            /// `sqrt(a² + b²)` without intermediate overflow.
             Hypot hypot Float power ulp(0.6, 1.3) steps(0.1, 2.0, 0.5);
             /// `a == b`
             Eq eq Compare binary;
@@ -169,21 +170,22 @@ macro_rules! for_each_binary {
             Gt gt Compare binary;
             /// `a >= b`
             Ge ge Compare binary;
-            /// Whether both are not 0.
+            /// `true` if both are nonzero.
             LogicalAnd logical_and Logic binary;
-            /// Whether one is not 0.
+            /// `true` if either is nonzero.
             LogicalOr logical_or Logic binary;
-            /// Whether exactly one is not 0.
+            /// `true` if exactly one is nonzero.
             LogicalXor logical_xor Logic binary;
-            /// The bits of both.
+            /// `a & b`
             BitwiseAnd bitwise_and Bits binary;
-            /// The bits of either.
+            /// `a | b`
             BitwiseOr bitwise_or Bits binary;
-            /// The bits of exactly one.
+            /// `a ^ b`
             BitwiseXor bitwise_xor Bits binary;
-            /// Bits moved up; 0 where `b` is the width or more, or negative.
+            /// `a << b`; 0 where `b` is at least the bit width, or negative.
             ShiftLeft shift_left Int binary;
-            /// Bits moved down, the sign filling in; all sign where `b` is the width or more, or negative.
+            /// `a >> b`, arithmetic for signed integers; only sign bits where `b` is at least the bit width, or
+            /// negative.
             ShiftRight shift_right Int binary;
         }
     };
@@ -196,14 +198,14 @@ macro_rules! for_each_binary {
 macro_rules! for_each_ternary {
     ($callback:ident) => {
         $callback! {
-            /// The elements of `a` where this tensor of truth values holds, those of `b` elsewhere: `where` of other
+            /// The elements of `a` where this boolean tensor is true, those of `b` elsewhere: `where` of other
             /// libraries.
             Select select(a, b) Condition ternary;
-            /// `min(max(x, low), high)`; NaN if one is.
+            /// `min(max(x, low), high)`; NaN if any is NaN.
             Clamp clamp(low, high) Same ternary;
             /// `x * b + c`, rounded once for floats.
             MulAdd mul_add(b, c) Number ternary steps(0.01, 0.01, 0.01);
-            /// `x + t * (b - x)`: from this to `b` as `t` goes from 0 to 1.
+            /// `x + t * (b - x)`: linear interpolation from this to `b`.
             Lerp lerp(b, t) Float ternary;
         }
     };

@@ -1,16 +1,17 @@
-//! From tensors asked for to kernels run.
+//! Scheduling: from requested tensors to kernel launches.
 //!
-//! A tensor is a node of a graph that grows as a program calls methods. [`eval`] looks at what the nodes
-//! asked for depend on, and
-//! - leaves out what nothing needs: only nodes that are reached are looked at;
-//! - finds equal expressions and computes them once;
-//! - adds to products as they are made, where a device can ([`epilogue`]);
-//! - joins elementwise ops into one pass over memory ([`fuse`]);
-//! - runs the rest in the order of dependence, giving each op the memory of an input that nobody needs
-//!   any more ([`dispatch`]), and letting go of every value after its last use.
+//! A tensor is a node of a graph that grows as a program calls methods. [`eval`] walks the dependencies of the
+//! requested
+//! nodes, which eliminates dead code, and
+//! - eliminates common subexpressions;
+//! - fuses elementwise ops into the epilogue of a matmul, if the device supports it ([`epilogue`]);
+//! - fuses elementwise ops into one pass over memory ([`fuse`]);
+//! - runs the rest in topological order, donating dead inputs to results ([`dispatch`]) and freeing every value after
+//!   its
+//!   last use.
 //!
-//! Passes rewrite the [`Work`] of nodes into other work with the same value. Whatever happens in between,
-//! an error or another thread with the same nodes, every node stays computable.
+//! Passes rewrite the [`Work`] of a node into other work with the same value. Every node stays computable if an error
+//! occurs in between or another thread evaluates the same nodes.
 
 mod background;
 mod epilogue;
@@ -30,7 +31,7 @@ use crate::ops::alias::Alias;
 use crate::tensor::{Node, Work};
 use crate::{DType, Device, Result, Scalar, Tensor, dispatch};
 
-/// Computes the values of all these tensors, sharing what they have in common.
+/// Evaluates all these tensors, sharing common subexpressions.
 pub fn eval(tensors: &[&Tensor]) -> Result<()> {
     for tensor in tensors {
         tensor.check()?;
@@ -48,14 +49,14 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// What computing a tensor comes down to once all that joins has joined; `None` if its value is there.
+/// The work of a tensor after fusion; `None` if it is evaluated.
 pub(crate) fn prepared(tensor: &Tensor) -> Result<Option<Work>> {
     tensor.check()?;
     Schedule::new(&[tensor]);
     Ok(tensor.node.work().clone())
 }
 
-/// Runs a node whose inputs all have values, without looking at the rest of the graph.
+/// Runs a node if all its inputs have values, without scheduling the rest of the graph.
 fn run_if_ready(node: &Node) -> Result<bool> {
     let mut work = node.work();
     match &*work {
@@ -68,39 +69,40 @@ fn run_if_ready(node: &Node) -> Result<bool> {
     }
 }
 
-/// The nodes to compute, each after those it depends on.
+/// The nodes to compute, in topological order.
 struct Schedule {
-    entries: Vec<Entry>,
+    entries: Vec<ScheduledNode>,
     index: HashMap<*const Node, usize, BuildHasherDefault<WordHasher>>,
 }
 
-/// Nodes that there is room for from the beginning: what most programs ask for at once, so that tables need
-/// not grow on the way, which costs more than all else they do.
-const USUAL: usize = 24;
+/// Initial capacity of the tables, in nodes: enough for one evaluation of most programs. Growing a table costs more
+/// than all
+/// its other operations.
+const INITIAL_CAPACITY: usize = 24;
 
-/// A node that is not computed yet.
-struct Entry {
+/// A node to compute.
+struct ScheduledNode {
     node: Arc<Node>,
-    /// Times that another entry has it as an input.
+    /// Number of inputs of other entries that refer to it.
     uses: usize,
-    /// Whether its value was asked for.
+    /// Whether its value was requested.
     root: bool,
-    /// Whether it is computed inside others, and not on its own.
+    /// Whether it is computed inside other entries rather than on its own.
     inlined: bool,
 }
 
-/// What makes two inputs the same.
+/// The identity of an input, for common subexpression elimination.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity {
     Node(*const Node),
     Constant(DType, Scalar),
 }
 
-/// Nodes that turned out to be what an earlier node is.
+/// Nodes that compute the same value as an earlier node, with that node.
 #[derive(Default)]
-struct Same(HashMap<*const Node, *const Node, BuildHasherDefault<WordHasher>>);
+struct Duplicates(HashMap<*const Node, *const Node, BuildHasherDefault<WordHasher>>);
 
-impl Same {
+impl Duplicates {
     fn insert(&mut self, node: *const Node, first: *const Node) {
         self.0.insert(node, first);
     }
@@ -119,7 +121,7 @@ impl Same {
         work.op.hash(&mut hasher);
         for input in &work.inputs {
             self.identity(input).hash(&mut hasher);
-            // Strides of the whole tensors that most inputs are say nothing more.
+            // Most inputs are contiguous from offset 0; then the shape determines the strides.
             input.shape().hash(&mut hasher);
             if !input.layout().is_whole() {
                 input.layout().hash(&mut hasher);
@@ -136,13 +138,13 @@ impl Same {
     }
 }
 
-/// Pointers, and what little else there is in an op, are spread well enough by one multiplication a word.
+/// A multiplicative hash (Fibonacci hashing): good enough for pointers and the small parameters of ops.
 #[derive(Default)]
 struct WordHasher(u64);
 
 impl Hasher for WordHasher {
     fn finish(&self) -> u64 {
-        // The best bits are the high ones, tables look at the low ones.
+        // The high bits of a product are the best mixed; hash tables use the low ones.
         self.0.rotate_left(26)
     }
 
@@ -174,8 +176,8 @@ impl Hasher for WordHasher {
 impl Schedule {
     fn new(roots: &[&Tensor]) -> Self {
         let mut schedule = Self {
-            entries: Vec::with_capacity(USUAL),
-            index: HashMap::with_capacity_and_hasher(USUAL, BuildHasherDefault::default()),
+            entries: Vec::with_capacity(INITIAL_CAPACITY),
+            index: HashMap::with_capacity_and_hasher(INITIAL_CAPACITY, BuildHasherDefault::default()),
         };
         for root in roots {
             schedule.add(&root.node);
@@ -185,20 +187,21 @@ impl Schedule {
                 schedule.entries[i].root = true;
             }
         }
-        schedule.share();
-        schedule.add_to_products();
-        schedule.fuse();
+        schedule.eliminate_common_subexpressions();
+        schedule.fuse_epilogues();
+        schedule.fuse_elementwise();
         schedule
     }
 
-    /// Adds a node and all it depends on, inputs first, without recursion: graphs can be deep.
+    /// Adds a node and its dependencies, inputs first, without recursion: graphs can be deep.
     fn add(&mut self, root: &Arc<Node>) {
-        // The nodes on the way from the root, each with the number of entries of `inputs` that are not
-        // its own; what is above those are inputs still to be looked at.
-        let mut open: Vec<(Arc<Node>, usize)> = Vec::with_capacity(USUAL);
-        let mut inputs: Vec<Arc<Node>> = Vec::with_capacity(USUAL);
+        // The path from the root, each node with the length of `inputs` before its own were pushed; those above are
+        // still
+        // to be visited.
+        let mut open: Vec<(Arc<Node>, usize)> = Vec::with_capacity(INITIAL_CAPACITY);
+        let mut inputs: Vec<Arc<Node>> = Vec::with_capacity(INITIAL_CAPACITY);
         let enter = |node: Arc<Node>, open: &mut Vec<_>, inputs: &mut Vec<_>| {
-            // Waits while another thread computes it, which then leaves nothing to do.
+            // Waits while another thread computes it; then there is nothing left to do.
             let before = inputs.len();
             let unfinished = match &*node.work() {
                 Some(work) => {
@@ -218,7 +221,7 @@ impl Schedule {
         }
         while let Some((node, others)) = open.last() {
             if inputs.len() > *others {
-                let input = Arc::clone(inputs.last().expect("there are more"));
+                let input = Arc::clone(inputs.last().expect("not empty"));
                 if let Some(&i) = self.index.get(&Arc::as_ptr(&input)) {
                     self.entries[i].uses += 1;
                     inputs.pop();
@@ -226,13 +229,12 @@ impl Schedule {
                     // Computed in the meantime.
                     inputs.pop();
                 }
-                // Otherwise it is counted when it is added. It cannot be below in `open`: that would be
-                // a cycle, and there is no way to make one.
+                // Otherwise it is counted when it is added. It cannot be in `open` already: graphs have no cycles.
             } else {
                 let node = Arc::clone(node);
                 open.pop();
                 self.index.insert(Arc::as_ptr(&node), self.entries.len());
-                self.entries.push(Entry {
+                self.entries.push(ScheduledNode {
                     node,
                     uses: 0,
                     root: false,
@@ -242,18 +244,18 @@ impl Schedule {
         }
     }
 
-    /// Turns every expression that another one equals into an alias of it.
-    fn share(&mut self) {
+    /// Rewrites every node that computes the same expression as an earlier one into an alias of it.
+    fn eliminate_common_subexpressions(&mut self) {
         if self.entries.len() < 2 {
             return;
         }
-        // By hash first: few expressions are like another, and only those are worth a closer look.
+        // By hash first: few expressions have a duplicate, and only those are compared.
         let mut seen: HashMap<u64, usize, BuildHasherDefault<WordHasher>> =
             HashMap::with_capacity_and_hasher(self.entries.len(), BuildHasherDefault::default());
-        let mut same = Same::default();
+        let mut duplicates = Duplicates::default();
         for i in 0..self.entries.len() {
             let node = &self.entries[i].node;
-            let hash = |w: &Work| same.hash(w, &node.place.device);
+            let hash = |w: &Work| duplicates.hash(w, &node.placement.device);
             let Some(hash) = node.work().as_ref().map(hash) else {
                 continue;
             };
@@ -264,39 +266,41 @@ impl Schedule {
                 }
                 hash_map::Entry::Occupied(first) => *first.get(),
             };
-            // One lock at a time: another thread may look at the same two in the other order.
+            // One lock at a time: another thread may compare the same two nodes in the other order.
             let work = node.work().clone();
             let first = &self.entries[j].node;
             let equal = match (&work, &*first.work()) {
-                // What is wanted in a place of its own is computed there.
+                // A result with a target of its own is computed there.
                 (Some(a), _) if a.target.is_some() => false,
-                (Some(a), Some(b)) => node.place == first.place && same.equal(a, b),
+                (Some(a), Some(b)) => {
+                    node.placement == first.placement && duplicates.equal(a, b)
+                }
                 _ => false,
             };
             if equal {
                 let mut work = node.work();
                 if work.is_some() {
-                    same.insert(Arc::as_ptr(node), Arc::as_ptr(first));
+                    duplicates.insert(Arc::as_ptr(node), Arc::as_ptr(first));
                     let inputs = vec![Tensor::of_node(first)];
                     *work = Some(Work::new(Op::Alias(Alias), inputs));
                 }
             }
         }
-        if same.0.is_empty() {
+        if duplicates.0.is_empty() {
             return;
         }
-        // Users of a duplicate use the first one, so that they can join it.
+        // Users of a duplicate use the first node instead, so that they can be fused with it.
         for entry in &self.entries {
             let mut work = entry.node.work();
             for input in work.iter_mut().flat_map(|w| &mut w.inputs) {
-                let first = same.0.get(&Arc::as_ptr(&input.node));
+                let first = duplicates.0.get(&Arc::as_ptr(&input.node));
                 if let Some(&first) = first.and_then(|first| self.index.get(first)) {
                     let first = Tensor::of_node(&self.entries[first].node);
                     *input = first.with_layout(*input.layout());
                 }
             }
         }
-        // What only the duplicates needed is needed no more: count again from the roots.
+        // Inputs of the duplicates alone are dead now: rebuild the entries from the roots.
         let roots: Vec<_> = self
             .entries
             .iter()
@@ -315,8 +319,9 @@ impl Schedule {
         }
     }
 
-    /// Runs what is not part of another entry, in order. Each entry is let go once it has run, so that a
-    /// value's only owners are those that still need it.
+    /// Runs the entries that are not inlined, in order. Each is dropped once it has run, so that a value is owned only
+    /// by
+    /// those that still need it.
     fn run(self) -> Result<()> {
         drop(self.index);
         for entry in self.entries {
@@ -330,8 +335,9 @@ impl Schedule {
     }
 }
 
-/// Runs a node of a schedule. Another thread may have rewritten it or its inputs since the schedule was
-/// made, so that an input has no value after all; then that comes first.
+/// Runs a node of a schedule. Another thread may have rewritten it or its inputs since the schedule was made, so that
+/// an
+/// input has no value; such an input is evaluated first.
 fn run(node: &Node) -> Result<()> {
     loop {
         let mut work = node.work();

@@ -1,13 +1,13 @@
-//! Layouts: where in memory each element of a tensor lies. Views change these and nothing else.
+//! Layouts: shape, strides and offset of a tensor. Views change only these.
 
 use std::fmt;
 
 use crate::shape::MAX_RANK;
 use crate::{Error, Result, Shape};
 
-/// Where the elements of a tensor lie in its memory: element `(i, j, …)` is number
-/// `offset + i * strides[0] + j * strides[1] + …` of the storage. Strides may be negative (reversed
-/// axes) or zero (broadcast axes).
+/// The layout of a tensor in its storage: element `(i, j, …)` has the index
+/// `offset + i * strides[0] + j * strides[1] + …`.
+/// Strides may be negative (reversed axes) or zero (broadcast axes).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
@@ -16,7 +16,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Row-major without gaps, from the first element on.
+    /// The contiguous row-major layout at offset 0.
     pub fn contiguous(shape: Shape) -> Self {
         let mut strides = [0; MAX_RANK];
         let mut step = 1;
@@ -36,12 +36,12 @@ impl Layout {
         &self.shape
     }
 
-    /// The step of each axis, in elements.
+    /// The stride of each axis, in elements.
     pub fn strides(&self) -> &[isize] {
         &self.strides[..self.shape.rank()]
     }
 
-    /// Where the first element lies, in elements.
+    /// The index of the first element in the storage.
     pub const fn offset(&self) -> usize {
         self.offset
     }
@@ -51,7 +51,7 @@ impl Layout {
         self.shape.count()
     }
 
-    /// Whether the elements lie one after the other, in row-major order, without gaps.
+    /// Returns `true` if the elements are contiguous, in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut step = 1;
         for (&d, &s) in self.shape.iter().zip(self.strides()).rev() {
@@ -65,17 +65,17 @@ impl Layout {
         true
     }
 
-    /// Whether this is the layout that a newly computed tensor of this shape has.
+    /// Returns `true` for the layout of a newly computed tensor: contiguous at offset 0.
     pub fn is_whole(&self) -> bool {
         self.offset == 0 && self.is_contiguous()
     }
 
-    /// Whether this is the layout that a newly computed tensor of a shape has.
+    /// Returns `true` for the layout of a newly computed tensor of this shape.
     pub(crate) fn is_whole_of(&self, shape: &Shape) -> bool {
         self.shape == *shape && self.is_whole()
     }
 
-    /// The lowest and one past the highest element number in use.
+    /// The range of element indices in use.
     pub fn span(&self) -> std::ops::Range<usize> {
         if self.count() == 0 {
             return self.offset..self.offset;
@@ -88,8 +88,7 @@ impl Layout {
         low..high + 1
     }
 
-    /// The axes in another order: axis `i` of the result is axis `order[i]` of this. `order` must be a
-    /// permutation.
+    /// Permutes the axes: axis `i` of the result is axis `order[i]` of this. `order` must be a permutation.
     pub(crate) fn permuted(&self, order: &[usize]) -> Self {
         let mut out = *self;
         for (to, &from) in order.iter().enumerate() {
@@ -99,7 +98,7 @@ impl Layout {
         out
     }
 
-    /// Every `step`th element of an axis, `len` of them, from `start` on; all must exist.
+    /// Selects every `step`th element of an axis, `len` of them, from `start` on; all must exist.
     pub(crate) fn sliced(&self, axis: usize, start: usize, len: usize, step: isize) -> Self {
         let mut out = *self;
         out.shape = self.shape.with(axis, len);
@@ -112,7 +111,7 @@ impl Layout {
         out
     }
 
-    /// The same elements under another shape, if strides can say it without moving anything.
+    /// Reshapes without a copy, if strides can express the result.
     pub(crate) fn reshaped(&self, shape: Shape) -> Option<Self> {
         debug_assert_eq!(self.count(), shape.count());
         let mut out = Self::contiguous(shape);
@@ -120,11 +119,12 @@ impl Layout {
         if self.is_contiguous() {
             return Some(out);
         }
-        // Runs of old axes that are contiguous among themselves can be cut anew; walk both shapes from
-        // the end and match runs of equal counts.
+        // Runs of axes that are contiguous among themselves can be regrouped: walk both shapes from the end and match
+        // runs
+        // with equal element counts.
         let (mut old, mut new) = (self.shape.rank(), shape.rank());
         while new > 0 {
-            // The next run of the old axes: its innermost stride and its number of elements.
+            // The next run of old axes: its innermost stride and its number of elements.
             while old > 0 && self.shape[old - 1] == 1 {
                 old -= 1;
             }
@@ -144,7 +144,7 @@ impl Layout {
                 let len = shape[new - 1];
                 filled *= len;
                 while filled > run {
-                    // The new axis reaches over the run: it must go on in the next old axis.
+                    // The new axis is longer than the run, which must continue in the next old axis.
                     if old == 0 {
                         return None;
                     }
@@ -163,7 +163,7 @@ impl Layout {
         Some(out)
     }
 
-    /// This layout repeated, without copies, over a larger shape.
+    /// Broadcasts to a larger shape, with strides of 0.
     pub(crate) fn broadcast_to(&self, op: &'static str, shape: Shape) -> Result<Self> {
         if self.shape == shape {
             return Ok(*self);
@@ -186,14 +186,14 @@ impl Layout {
         for (i, (&d, &s)) in self.shape.iter().zip(self.strides()).enumerate() {
             match (d, shape[skip + i]) {
                 (1, _) => {}
-                (d, want) if d == want => out.strides[skip + i] = s,
+                (d, target) if d == target => out.strides[skip + i] = s,
                 _ => return Err(mismatch()),
             }
         }
         Ok(out)
     }
 
-    /// Without an axis, which should have length 1.
+    /// Removes an axis, which should have length 1.
     pub(crate) fn without(&self, axis: usize) -> Self {
         let mut axes = crate::Axes::default();
         axes.insert(axis);
@@ -204,7 +204,7 @@ impl Layout {
         out
     }
 
-    /// With an axis of any length and stride inserted before `axis`.
+    /// Inserts an axis of any length and stride before `axis`.
     pub(crate) fn with_axis(
         &self,
         op: &'static str,
@@ -221,7 +221,7 @@ impl Layout {
         Ok(out)
     }
 
-    /// Offsets of all elements, in row-major order. For what is not worth a faster loop.
+    /// The indices of all elements in the storage, in row-major order. Slow; for code that is not performance critical.
     pub fn offsets(&self) -> impl Iterator<Item = usize> + use<> {
         let layout = *self;
         let mut index = [0_usize; MAX_RANK];
@@ -262,7 +262,7 @@ mod tests {
         Layout::contiguous(Shape::new("test", dims).unwrap())
     }
 
-    fn at(l: &Layout) -> Vec<usize> {
+    fn indices(l: &Layout) -> Vec<usize> {
         l.offsets().collect()
     }
 
@@ -271,35 +271,35 @@ mod tests {
         assert_eq!(layout(&[2, 3, 4]).strides(), [12, 4, 1]);
         assert_eq!(layout(&[]).strides(), [0_isize; 0]);
         assert!(layout(&[2, 0, 3]).is_contiguous());
-        assert_eq!(at(&layout(&[2, 2])), [0, 1, 2, 3]);
-        assert_eq!(at(&layout(&[])), [0]);
+        assert_eq!(indices(&layout(&[2, 2])), [0, 1, 2, 3]);
+        assert_eq!(indices(&layout(&[])), [0]);
     }
 
     #[test]
-    fn views_name_the_elements_they_should() {
+    fn views_select_the_expected_elements() {
         let l = layout(&[2, 3]);
-        assert_eq!(at(&l.permuted(&[1, 0])), [0, 3, 1, 4, 2, 5]);
-        assert_eq!(at(&l.sliced(1, 2, 3, -1)), [2, 1, 0, 5, 4, 3]);
-        assert_eq!(at(&l.sliced(1, 0, 2, 2)), [0, 2, 3, 5]);
-        assert_eq!(at(&l.sliced(0, 1, 1, 1).without(0)), [3, 4, 5]);
+        assert_eq!(indices(&l.permuted(&[1, 0])), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(indices(&l.sliced(1, 2, 3, -1)), [2, 1, 0, 5, 4, 3]);
+        assert_eq!(indices(&l.sliced(1, 0, 2, 2)), [0, 2, 3, 5]);
+        assert_eq!(indices(&l.sliced(0, 1, 1, 1).without(0)), [3, 4, 5]);
         assert_eq!(l.sliced(1, 2, 3, -1).span(), 0..6);
     }
 
     #[test]
-    fn a_reshape_moves_nothing_where_strides_can_say_it() {
+    fn reshape_is_a_view_if_strides_can_express_it() {
         let shape = |d: &[usize]| Shape::new("test", d).unwrap();
         let t = layout(&[4, 6]).permuted(&[1, 0]);
         let split = t.reshaped(shape(&[2, 3, 4])).unwrap();
-        assert_eq!(at(&split), at(&t));
+        assert_eq!(indices(&split), indices(&t));
         let split = t.reshaped(shape(&[6, 1, 2, 2])).unwrap();
-        assert_eq!(at(&split), at(&t));
+        assert_eq!(indices(&split), indices(&t));
         assert_eq!(t.reshaped(shape(&[24])), None);
         let gap = layout(&[4, 6]).sliced(1, 0, 4, 1);
         assert_eq!(gap.reshaped(shape(&[16])), None);
-        assert_eq!(at(&gap.reshaped(shape(&[2, 2, 2, 2])).unwrap()), at(&gap));
+        assert_eq!(indices(&gap.reshaped(shape(&[2, 2, 2, 2])).unwrap()), indices(&gap));
         let back = layout(&[6]).sliced(0, 5, 6, -1);
-        assert_eq!(at(&back.reshaped(shape(&[2, 3])).unwrap()), at(&back));
+        assert_eq!(indices(&back.reshaped(shape(&[2, 3])).unwrap()), indices(&back));
         let wide = layout(&[1]).broadcast_to("test", shape(&[4, 4])).unwrap();
-        assert_eq!(at(&wide.reshaped(shape(&[16])).unwrap()), [0; 16]);
+        assert_eq!(indices(&wide.reshaped(shape(&[16])).unwrap()), [0; 16]);
     }
 }

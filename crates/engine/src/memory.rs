@@ -1,8 +1,8 @@
 //! The memory of tensors: limits, statistics, and a cache of freed blocks.
 //!
-//! A block that a tensor lets go is kept for the next tensor of about its size, because fresh memory
-//! costs more than most ops: the system has to clear every page of it. Small blocks are left to the
-//! allocator of the process, which is quick with them.
+//! A freed block is kept for the next tensor of about its size, because fresh memory costs more than most ops: the
+//! system
+//! has to clear every page of it. Small blocks are left to the allocator of the process, which is fast with them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,24 +11,25 @@ use crate::env;
 use crate::storage::Memory;
 use crate::{Error, Result};
 
-/// Blocks below this many bytes are not cached: clearing them costs no more than a look into the cache.
-const SMALL: usize = 256;
+/// Blocks below this many bytes are not cached: clearing them costs no more than a cache lookup.
+const MIN_CACHED_BYTES: usize = 256;
 
-/// Sizes of blocks that a doubling is cut into.
-const STEPS: usize = 8;
+/// Size classes between a power of two and the next.
+const CLASSES_PER_DOUBLING: usize = 8;
 
-/// Sizes of blocks that are cached, from [`SMALL`] to the whole address space.
-const CLASSES: usize = (usize::BITS - SMALL.ilog2()) as usize * STEPS;
+/// Number of size classes, from [`MIN_CACHED_BYTES`] to the whole address space.
+const SIZE_CLASSES: usize =
+    (usize::BITS - MIN_CACHED_BYTES.ilog2()) as usize * CLASSES_PER_DOUBLING;
 
-/// What the memory of tensors looks like at one moment.
+/// Memory statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Blocks that exist, in use or kept; small ones of the CPU are not counted.
+    /// Blocks that exist, in use or cached; small ones of the CPU are not counted.
     pub buffers: usize,
     /// Bytes in use by tensors.
     pub in_use: usize,
-    /// The most bytes that were in use at once.
+    /// Maximum of [`Stats::in_use`].
     pub peak: usize,
     /// Bytes of freed blocks kept for reuse.
     pub cached: usize,
@@ -39,12 +40,12 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Bytes in use or kept for reuse.
+    /// Bytes in use or cached.
     pub const fn allocated(&self) -> usize {
         self.in_use + self.cached
     }
 
-    /// The part of requests that the cache could serve.
+    /// Fraction of cacheable requests that the cache satisfied.
     pub fn hit_rate(&self) -> f64 {
         match self.hits + self.misses {
             0 => 0.0,
@@ -53,7 +54,7 @@ impl Stats {
     }
 }
 
-/// How near to its limit a memory is.
+/// Memory in use relative to the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pressure {
     /// Less than 60 % in use.
@@ -62,16 +63,16 @@ pub enum Pressure {
     Medium,
     /// Less than 95 %.
     High,
-    /// Nearly all.
+    /// 95 % or more.
     Critical,
 }
 
 impl Pressure {
     pub(crate) fn of(in_use: usize, limit: usize) -> Self {
         match in_use as f64 / limit.max(1) as f64 {
-            part if part < 0.6 => Self::Low,
-            part if part < 0.8 => Self::Medium,
-            part if part < 0.95 => Self::High,
+            used if used < 0.6 => Self::Low,
+            used if used < 0.8 => Self::Medium,
+            used if used < 0.95 => Self::High,
             _ => Self::Critical,
         }
     }
@@ -79,16 +80,16 @@ impl Pressure {
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// 0 before it was looked up.
+/// 0 until it is determined.
 static LIMIT: AtomicUsize = AtomicUsize::new(0);
 static CACHE: Mutex<Cache> = Mutex::new(Cache::new());
 
 struct Cache {
-    /// Free blocks, for each of the sizes of [`size_class`]. The last one that was freed is the first to be
-    /// used again: it may still be in a cache of the processor.
-    free: [Vec<Memory>; CLASSES],
+    /// Free blocks by class. The block that was freed last is reused first: it may still be in a cache of the
+    /// processor.
+    free: [Vec<Memory>; SIZE_CLASSES],
     bytes: usize,
-    /// Blocks of a size worth caching that exist, here or in use.
+    /// Blocks of cacheable size that exist, here or in use.
     blocks: usize,
     limit: Option<usize>,
     hits: usize,
@@ -98,7 +99,7 @@ struct Cache {
 impl Cache {
     const fn new() -> Self {
         Self {
-            free: [const { Vec::new() }; CLASSES],
+            free: [const { Vec::new() }; SIZE_CLASSES],
             bytes: 0,
             blocks: 0,
             limit: None,
@@ -118,8 +119,9 @@ impl Cache {
         self.free[class(memory.len())].push(memory);
     }
 
-    /// Frees the largest blocks until at most `limit` bytes are kept; they are returned so that they are
-    /// freed without the lock.
+    /// Removes the largest blocks until at most `limit` bytes are cached. The blocks are returned, so that they are
+    /// freed
+    /// without the lock.
     fn trim(&mut self, limit: usize) -> Vec<Memory> {
         let mut gone = Vec::new();
         if self.bytes <= limit {
@@ -142,7 +144,7 @@ fn cache() -> MutexGuard<'static, Cache> {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The numbers now.
+/// The current statistics.
 pub fn stats() -> Stats {
     let cache = cache();
     Stats {
@@ -155,14 +157,14 @@ pub fn stats() -> Stats {
     }
 }
 
-/// Counts the peak anew from what is in use now.
+/// Resets [`Stats::peak`] to the bytes in use now.
 pub fn reset_peak() {
     PEAK.store(IN_USE.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// Tensors may use this many bytes from now on; beyond it an op is an [`Error::OutOfMemory`]. What is in
-/// use stays. The default is the memory of the machine, so that a size gone wrong is an error here and
-/// not the end of the process. Returns the limit before.
+/// Sets the limit in bytes for tensors; an op that exceeds it is an [`Error::OutOfMemory`]. Memory in use is kept. The
+/// default is the memory of the machine, so that an absurd size is an error and does not kill the process. Returns the
+/// previous limit.
 pub fn set_memory_limit(bytes: usize) -> usize {
     let before = memory_limit();
     LIMIT.store(bytes.max(1), Ordering::Relaxed);
@@ -181,7 +183,7 @@ pub fn memory_limit() -> usize {
     }
 }
 
-/// Keeps at most this many bytes of freed blocks from now on. Returns the limit before.
+/// Sets the maximum number of bytes of freed blocks to keep. Returns the previous limit.
 pub fn set_cache_limit(bytes: usize) -> usize {
     let mut cache = cache();
     let before = cache
@@ -194,7 +196,7 @@ pub fn set_cache_limit(bytes: usize) -> usize {
     before
 }
 
-/// Gives all freed blocks back to the system.
+/// Returns all cached blocks to the system.
 pub fn clear_cache() {
     let gone = cache().trim(0);
     drop(gone);
@@ -205,7 +207,7 @@ fn default_cache_limit() -> usize {
     *LIMIT.get_or_init(|| env::cache_limit().unwrap_or_else(|| machine_memory() / 4))
 }
 
-/// Bytes of memory in this machine, or the largest number where nobody says.
+/// Bytes of memory in this machine, or `isize::MAX` if unknown.
 fn machine_memory() -> usize {
     static MEMORY: OnceLock<usize> = OnceLock::new();
     *MEMORY.get_or_init(|| {
@@ -219,21 +221,20 @@ fn machine_memory() -> usize {
     })
 }
 
-/// A size that blocks are cut to, so that freed ones fit again: the next of eight steps a doubling, at
-/// most an eighth more than asked for.
+/// Rounds a size up to its size class, so that freed blocks can be reused: at most an eighth more than requested.
 fn size_class(len: usize) -> usize {
-    if len < SMALL {
+    if len < MIN_CACHED_BYTES {
         return len;
     }
-    let step = (1_usize << len.ilog2()) / STEPS;
+    let step = (1_usize << len.ilog2()) / CLASSES_PER_DOUBLING;
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
-/// The number of a size that is cached.
+/// The index of a size class.
 fn class(size: usize) -> usize {
     let doubling = size.ilog2();
-    let step = (size - (1 << doubling)) / ((1 << doubling) / STEPS);
-    (doubling - SMALL.ilog2()) as usize * STEPS + step
+    let step = (size - (1 << doubling)) / ((1 << doubling) / CLASSES_PER_DOUBLING);
+    (doubling - MIN_CACHED_BYTES.ilog2()) as usize * CLASSES_PER_DOUBLING + step
 }
 
 /// Memory of at least `len` bytes, all of them initialised, with arbitrary contents.
@@ -256,14 +257,14 @@ pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
     if in_use > PEAK.load(Ordering::Relaxed) {
         PEAK.fetch_max(in_use, Ordering::Relaxed);
     }
-    if size >= SMALL {
+    if size >= MIN_CACHED_BYTES {
         let mut cache = cache();
         if let Some(block) = cache.take(size) {
             cache.hits += 1;
             return Ok(block);
         }
         cache.misses += 1;
-        // What is kept counts too: a machine has its memory only once.
+        // Cached bytes count against the limit too.
         let gone = cache.trim(limit.saturating_sub(in_use));
         drop(cache);
         drop(gone);
@@ -274,17 +275,17 @@ pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
             Memory::new(size)
         })
         .ok_or_else(fail)?;
-    if size >= SMALL {
+    if size >= MIN_CACHED_BYTES {
         cache().blocks += 1;
     }
     Ok(memory)
 }
 
-/// Takes memory back.
+/// Returns memory to the cache, or to the allocator.
 pub(crate) fn release(memory: Memory) {
     let size = memory.len();
     IN_USE.fetch_sub(size, Ordering::Relaxed);
-    if size < SMALL {
+    if size < MIN_CACHED_BYTES {
         return;
     }
     let mut cache = cache();
@@ -300,21 +301,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_size_has_a_class_of_its_own() {
+    fn size_classes_are_numbered_in_order() {
         let mut before = None;
-        let mut size = SMALL;
+        let mut size = MIN_CACHED_BYTES;
         loop {
             assert_eq!(size_class(size), size);
-            assert_eq!(size_class(size - 1).max(SMALL), size);
+            assert_eq!(size_class(size - 1).max(MIN_CACHED_BYTES), size);
             let this = class(size);
-            assert!(this < CLASSES && before.is_none_or(|b| b + 1 == this));
+            assert!(this < SIZE_CLASSES && before.is_none_or(|b| b + 1 == this));
             before = Some(this);
             match size_class(size + 1) {
                 next if next > size && next < isize::MAX as usize => size = next,
                 _ => break,
             }
         }
-        // What no class has cannot be allocated, but has a number all the same.
-        assert!(class(usize::MAX) < CLASSES);
+        // The largest sizes cannot be allocated, but have an index in range.
+        assert!(class(usize::MAX) < SIZE_CLASSES);
     }
 }

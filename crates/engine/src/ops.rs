@@ -17,7 +17,7 @@ pub(crate) trait Rule: Into<Op> {
     /// The name in errors and plans.
     fn name(&self) -> &'static str;
 
-    /// The dtype and shape of the result, or an error. There are as many `inputs` as the method that makes the op passes.
+    /// The dtype and shape of the result, or an error. The number of `inputs` is what the op's method passes.
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta>;
 
     /// The row of the dispatch table that decides where the op runs, if it is measured.
@@ -30,7 +30,7 @@ pub(crate) trait Rule: Into<Op> {
 ///
 /// `for_each_op!(m)` expands to `m! { … }` with all lines, and so declares the modules in `ops.rs`, `cpu.rs` and
 /// `metal.rs`, [`Op`], the dispatch on the CPU and on Metal, the list of MSL files and the test modules. A line is
-/// `module::Params`; `boxed` keeps large parameters out of line, since a node has room for the largest variant of [`Op`];
+/// `module::Params`; `boxed` keeps large parameters out of line, since every node has the size of the largest [`Op`];
 /// `=> other` says that the op launches the kernels of `metal/msl/other.metal` instead of a file of its own.
 #[doc(hidden)]
 #[macro_export]
@@ -117,7 +117,7 @@ macro_rules! declare {
         /// An op of the graph: a kernel with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Op {
-            /// The value of another node, found to be the same: it has no kernel.
+            /// The value of an equal node, found by common subexpression elimination: it has no kernel.
             Alias(alias::Alias),
             $($(#[$doc])* $name(declare!(@params $module::$name $($boxed)?)),)*
         }
@@ -171,7 +171,7 @@ impl From<alias::Alias> for Op {
 const _: () = assert!(size_of::<Op>() <= 64);
 
 impl Op {
-    /// Whether the op is elementwise: such ops are fused, take scalar constants as they are, and may run in place.
+    /// Returns `true` for elementwise ops: they are fused, take scalar constants as they are, and may run in place.
     pub(crate) const fn is_pointwise(&self) -> bool {
         matches!(
             self,
@@ -179,7 +179,7 @@ impl Op {
         )
     }
 
-    /// Whether the result starts as a copy of the first input, which is not needed where that input is donated.
+    /// Returns `true` if the result starts as a copy of the first input, which is not needed if that input is donated.
     pub(crate) const fn updates_first(&self) -> bool {
         matches!(self, Self::Scatter(_) | Self::SliceUpdate(_))
     }

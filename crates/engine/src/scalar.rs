@@ -1,4 +1,4 @@
-//! Numbers of Rust beside tensors.
+//! Scalars: Rust values as operands of tensors.
 
 use std::hash::{Hash, Hasher};
 
@@ -6,10 +6,10 @@ use half::{bf16, f16};
 
 use crate::{DType, Error, Kind, Result};
 
-/// A Rust number where a tensor could stand, before it takes a type.
+/// A Rust value as an operand, before it takes a type.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// An integer.
     Int(i128),
@@ -18,7 +18,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// What sort of number it is.
+    /// The kind of the value.
     pub const fn kind(self) -> Kind {
         match self {
             Self::Bool(_) => Kind::Bool,
@@ -27,7 +27,7 @@ impl Scalar {
         }
     }
 
-    /// The type it has on its own.
+    /// The type of the value on its own.
     pub const fn dtype(self) -> DType {
         match self {
             Self::Bool(_) => DType::Bool,
@@ -36,7 +36,7 @@ impl Scalar {
         }
     }
 
-    /// The type in which it meets elements of `other`: theirs, unless its kind is higher.
+    /// The type it promotes to with elements of `other`: theirs, unless its kind is higher.
     pub fn promote(self, other: DType) -> DType {
         if self.kind() > other.kind() {
             self.dtype()
@@ -45,7 +45,7 @@ impl Scalar {
         }
     }
 
-    /// As a float.
+    /// Converts to a float.
     pub fn to_f64(self) -> f64 {
         match self {
             Self::Bool(b) => f64::from(u8::from(b)),
@@ -54,7 +54,7 @@ impl Scalar {
         }
     }
 
-    /// As an integer, saturating.
+    /// Converts to an integer, saturating.
     pub fn to_i128(self) -> i128 {
         match self {
             Self::Bool(b) => i128::from(b),
@@ -63,8 +63,9 @@ impl Scalar {
         }
     }
 
-    /// An error where an integer does not fit an integer type: the sum of a `u8` tensor and 300 is a
-    /// mistake, not 44 more.
+    /// Returns an error if an integer is out of range for an integer type: adding 300 to a `u8` tensor is a mistake,
+    /// not an
+    /// addition of 44.
     pub(crate) fn fit(self, op: &'static str, dtype: DType) -> Result<()> {
         let (low, high) = match dtype {
             DType::U8 => (0, i128::from(u8::MAX)),
@@ -80,13 +81,13 @@ impl Scalar {
         match self {
             Self::Int(i) if i < low || i > high => Err(Error::Invalid {
                 op,
-                reason: format!("{i} does not fit {dtype}; cast the tensor to a wider type"),
+                reason: format!("{i} is out of range for {dtype}; cast the tensor to a wider type"),
             }),
             _ => Ok(()),
         }
     }
 
-    /// The bytes of this number as an element of a type, at the start of the array; conversion as by `as`.
+    /// The bytes of this value as an element of a type, at the start of the array; converted as by `as`.
     pub(crate) fn to_bytes(self, dtype: DType) -> [u8; 8] {
         fn put<const N: usize>(bytes: [u8; N]) -> [u8; 8] {
             let mut out = [0; 8];
@@ -119,7 +120,7 @@ impl Scalar {
     }
 }
 
-// Equality and hashing are those of the bits, so that equal constants of a graph are found, NaN included.
+// Equality and hashing use the bits, so that equal constants of a graph are found, NaN included.
 impl PartialEq for Scalar {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

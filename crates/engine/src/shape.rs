@@ -1,4 +1,4 @@
-//! Shapes: how long a tensor is along each axis.
+//! Shapes: the length of each axis.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,13 +6,13 @@ use std::ops::Deref;
 
 use crate::{Error, Result};
 
-/// Dimensions a tensor can have. A shape is a plain value that way: no allocation, one copy.
+/// Maximum rank of a tensor. A bound makes a shape a `Copy` value without allocation.
 pub const MAX_RANK: usize = 8;
 
-/// The lengths of a tensor's axes, outermost first; read it as a slice.
+/// The lengths of a tensor's axes, outermost first. It dereferences to a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shape {
-    // Dimensions past the rank are 0, so that equality is that of the array.
+    // Dimensions past the rank are 0, so that equality of the arrays is equality of the shapes.
     dims: [usize; MAX_RANK],
     rank: u8,
 }
@@ -24,25 +24,26 @@ impl Hash for Shape {
 }
 
 impl Shape {
-    /// The shape of one number.
+    /// The shape of rank 0.
     pub const SCALAR: Self = Self {
         dims: [0; MAX_RANK],
         rank: 0,
     };
 
-    /// A shape with these dimensions, if they are not too many and their elements can be counted in
-    /// bytes of any element type.
+    /// A shape with these dimensions. An error if they are more than [`MAX_RANK`], or if the size in bytes overflows
+    /// for
+    /// some element type.
     pub fn new(op: &'static str, dims: &[usize]) -> Result<Self> {
         let mut shape = Self::SCALAR;
-        let Some(own) = shape.dims.get_mut(..dims.len()) else {
+        let Some(target) = shape.dims.get_mut(..dims.len()) else {
             return Err(Error::RankTooLarge {
                 op,
                 rank: dims.len(),
             });
         };
-        own.copy_from_slice(dims);
+        target.copy_from_slice(dims);
         shape.rank = dims.len() as u8;
-        // Empty axes do not excuse the others: strides are products of these too.
+        // Empty axes count as 1: strides are products of the other dimensions.
         dims.iter()
             .try_fold(8_isize, |n, &d| {
                 n.checked_mul(isize::try_from(d.max(1)).ok()?)
@@ -64,7 +65,7 @@ impl Shape {
         self.rank as usize
     }
 
-    /// The axis that `axis` means: negative ones count from the end.
+    /// Resolves an axis: negative ones count from the end.
     pub fn axis(&self, op: &'static str, axis: isize) -> Result<usize> {
         let rank = self.rank();
         let from_start = if axis < 0 {
@@ -78,7 +79,7 @@ impl Shape {
             .ok_or(Error::BadAxis { op, axis, rank })
     }
 
-    /// The axes that `axes` mean, in ascending order; an axis named twice is an error.
+    /// Resolves a set of axes; a duplicate is an error.
     pub fn axes(&self, op: &'static str, axes: &[isize]) -> Result<Axes> {
         let mut set = Axes::default();
         for &axis in axes {
@@ -86,7 +87,7 @@ impl Shape {
             if set.contains(a) {
                 return Err(Error::Invalid {
                     op,
-                    reason: format!("axis {axis} is named twice"),
+                    reason: format!("duplicate axis {axis}"),
                 });
             }
             set.insert(a);
@@ -94,7 +95,7 @@ impl Shape {
         Ok(set)
     }
 
-    /// The shape that both broadcast to: aligned at the last axis, lengths equal or one of them 1.
+    /// The shape that both broadcast to: aligned at the last axis, with lengths that are equal or one of them 1.
     pub fn broadcast(&self, op: &'static str, other: &Self) -> Result<Self> {
         if self == other {
             return Ok(*self);
@@ -123,20 +124,20 @@ impl Shape {
         Self::new(op, &out)
     }
 
-    /// This shape with axis `axis` of length `len`. The axis must exist.
+    /// This shape with length `len` for axis `axis`, which must exist.
     pub(crate) fn with(mut self, axis: usize, len: usize) -> Self {
         debug_assert!(axis < self.rank());
         self.dims[axis] = len;
         self
     }
 
-    /// This shape with `axes` removed, or of length 1 where `keep`.
+    /// This shape with `axes` removed, or with length 1 for them if `keep`.
     pub(crate) fn reduced(&self, axes: Axes, keep: bool) -> Self {
         let mut out = Self::SCALAR;
         for (a, &d) in self.iter().enumerate() {
-            let gone = axes.contains(a);
-            if !gone || keep {
-                out.dims[out.rank()] = if gone { 1 } else { d };
+            let is_reduced = axes.contains(a);
+            if !is_reduced || keep {
+                out.dims[out.rank()] = if is_reduced { 1 } else { d };
                 out.rank += 1;
             }
         }
@@ -183,7 +184,7 @@ impl Axes {
         Self((1 << rank) - 1)
     }
 
-    /// Whether `axis` is one of them.
+    /// Returns `true` if the set contains `axis`.
     pub const fn contains(self, axis: usize) -> bool {
         axis < MAX_RANK && self.0 >> axis & 1 == 1
     }
@@ -193,25 +194,25 @@ impl Axes {
         self.0 |= 1 << axis;
     }
 
-    /// How many.
+    /// Number of axes in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The axes, ascending.
+    /// The axes in ascending order.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
         (0..MAX_RANK).filter(move |&a| self.contains(a))
     }
 }
 
-/// What can be given where a shape is asked for: arrays, slices and vectors of lengths, or one length.
+/// Conversion to a shape, from arrays, slices and vectors of lengths, or from one length.
 pub trait IntoShape {
-    /// The shape, if there is one of this rank and size.
+    /// Converts to a shape; an error if the rank or the size is too large.
     fn into_shape(self, op: &'static str) -> Result<Shape>;
 }
 

@@ -13,24 +13,25 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use operand::Operand;
 
-use crate::device::Place;
+use crate::device::Placement;
 use crate::ops::alias::Alias;
 use crate::ops::copy::Copy;
-use crate::ops::{Meta, Op, Rule};
+use crate::ops::{Op, Rule};
 use crate::storage::Storage;
 use crate::{DType, Error, Layout, Result, Scalar, Shape, graph};
 
-/// An array of numbers of one type, not necessarily computed yet.
+/// A lazily evaluated multi-dimensional array.
 ///
 /// A tensor is a handle: cloning it copies no data, and it can be sent to and used from any thread.
-/// Methods and operators only record what is to be done; it is done, all of it together, when a value is
-/// asked for ([`Tensor::to_vec`], [`Tensor::item`], [`Tensor::eval`], printing). Values never change.
+/// Methods and operators only record a graph, which is evaluated when a value is requested
+/// ([`Tensor::to_vec`], [`Tensor::item`], [`Tensor::eval`], printing). Values are immutable.
 ///
 /// # Errors
 ///
-/// Methods and operators return a tensor, always, so that formulas read like formulas. A call that makes
-/// no sense returns a tensor that *carries its error*, and whatever is computed from that carries it too;
-/// each read returns it. [`Tensor::check`] asks at once.
+/// Methods and operators always return a tensor, so that formulas read like formulas. An invalid call returns a tensor
+/// that
+/// *carries its error*, as does everything computed from it; every read returns the error. [`Tensor::check`] returns it
+/// without evaluating anything.
 ///
 /// ```
 /// use bessemer::Tensor;
@@ -40,7 +41,7 @@ use crate::{DType, Error, Layout, Result, Scalar, Shape, graph};
 /// let error = y.to_vec::<f32>().unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "add: shapes [3] and [2] do not fit: lengths, aligned at the last axis, must be equal or 1"
+///     "add: shapes [3] and [2] do not match: lengths, aligned at the last axis, must be equal or 1"
 /// );
 /// ```
 #[derive(Clone)]
@@ -49,21 +50,28 @@ pub struct Tensor {
     layout: Layout,
 }
 
-/// A value of the graph: row-major, without gaps, computed at most once.
+/// The inferred properties of an op's result.
+struct Inferred {
+    dtype: DType,
+    shape: Shape,
+    placement: Placement,
+}
+
+/// A value of the graph: contiguous, computed at most once.
 pub(crate) struct Node {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
-    /// The value, once it is there.
+    /// The value, once it is computed.
     pub(crate) value: OnceLock<Storage>,
-    /// How to compute it, until it is there. Whoever computes it holds the lock meanwhile.
+    /// How to compute the value, until it is computed. The thread that computes it holds the lock meanwhile.
     work: Mutex<Option<Work>>,
-    /// Why there will be no value.
+    /// The error of an invalid call.
     error: Option<Box<Error>>,
-    /// Where it is computed.
-    pub(crate) place: Place,
-    /// The number it is, if it is one that was written in the program.
+    /// The device that computes it.
+    pub(crate) placement: Placement,
+    /// Its value, if it is a scalar constant.
     pub(crate) constant: Option<Scalar>,
-    /// Whether it was once computed as part of another value without being kept.
+    /// Whether it has been computed inside a fused node without being kept.
     pub(crate) inlined: AtomicBool,
 }
 
@@ -72,7 +80,7 @@ pub(crate) struct Node {
 pub(crate) struct Work {
     pub(crate) op: Op,
     pub(crate) inputs: Vec<Tensor>,
-    /// The memory that the result is to be written to, where somebody wants it in a place of his own.
+    /// Memory to write the result to, if the caller provides it.
     pub(crate) target: Option<Storage>,
 }
 
@@ -85,7 +93,7 @@ impl Work {
         }
     }
 
-    /// Whether an input can be used: its value is there, or it is a number that the op takes as such.
+    /// Returns `true` if an input is ready: evaluated, or a scalar constant that the op takes as such.
     pub(crate) fn has(&self, input: &Tensor) -> bool {
         input.is_evaluated() || (input.node.constant.is_some() && self.op.is_pointwise())
     }
@@ -98,7 +106,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// A chain of a million nodes must not be a recursion a million calls deep.
+    /// Drops a chain of nodes without recursion: it may be a million nodes long.
     fn drop(&mut self) {
         let take = |node: &mut Self| match node.work.get_mut() {
             Ok(work) => work.take(),
@@ -119,7 +127,7 @@ impl Drop for Node {
 }
 
 impl Tensor {
-    // A node is several hundred bytes, which would be copied once more.
+    // Avoids one more copy of a node, which is several hundred bytes.
     #[inline(always)]
     fn from_node(node: Node) -> Self {
         let layout = Layout::contiguous(node.shape);
@@ -129,7 +137,7 @@ impl Tensor {
         }
     }
 
-    /// The tensor that a node is.
+    /// A tensor of a node's whole value.
     pub(crate) fn of_node(node: &Arc<Node>) -> Self {
         Self {
             node: Arc::clone(node),
@@ -137,14 +145,14 @@ impl Tensor {
         }
     }
 
-    /// A tensor with these bytes, which must be as many as its shape and type need, and aligned.
+    /// A tensor with these bytes, which must be aligned and at least as many as its shape and type require.
     pub(crate) fn from_storage(dtype: DType, shape: Shape, storage: Storage) -> Self {
-        Self::from_storage_at(Place::default(), dtype, shape, storage)
+        Self::from_storage_at(Placement::default(), dtype, shape, storage)
     }
 
-    /// As [`Tensor::from_storage`], somewhere.
+    /// [`Tensor::from_storage`] with a placement.
     pub(crate) fn from_storage_at(
-        place: Place,
+        placement: Placement,
         dtype: DType,
         shape: Shape,
         storage: Storage,
@@ -156,7 +164,7 @@ impl Tensor {
             value: OnceLock::from(storage),
             work: Mutex::new(None),
             error: None,
-            place,
+            placement,
             constant: None,
             inlined: AtomicBool::new(false),
         })
@@ -170,15 +178,15 @@ impl Tensor {
             value: OnceLock::new(),
             work: Mutex::new(None),
             error: Some(Box::new(error)),
-            place: Place::default(),
+            placement: Placement::default(),
             constant: None,
             inlined: AtomicBool::new(false),
         })
     }
 
-    /// The result of an op, recorded; or a tensor that carries the first error there is.
+    /// Records an op and returns its result, or a tensor that carries the first error.
     pub(crate) fn apply(op: impl Rule, inputs: &[&Self]) -> Self {
-        match Self::plan(&op, inputs) {
+        match Self::infer(&op, inputs) {
             Ok(result) => {
                 let inputs = inputs.iter().map(|&t| t.clone()).collect();
                 Self::record(op, result, inputs)
@@ -187,27 +195,37 @@ impl Tensor {
         }
     }
 
-    /// As [`Tensor::apply`] for two inputs, the second of which is handed over: small ops are so short that
-    /// counting its owners once more shows.
+    /// [`Tensor::apply`] for two inputs, of which it takes the second by value: in small ops the cost of another
+    /// reference
+    /// count is measurable.
     pub(crate) fn apply_to(op: impl Rule, first: &Self, second: Self) -> Self {
-        match Self::plan(&op, &[first, &second]) {
+        match Self::infer(&op, &[first, &second]) {
             Ok(result) => Self::record(op, result, vec![first.clone(), second]),
             Err(error) => Self::failed(error),
         }
     }
 
-    /// What an op will make of its inputs, and where; or the first error there is.
-    fn plan(op: &impl Rule, inputs: &[&Self]) -> Result<(Meta, Place)> {
+    /// Infers the dtype, shape and placement of a result, or returns the first error.
+    fn infer(op: &impl Rule, inputs: &[&Self]) -> Result<Inferred> {
         for input in inputs {
             input.check()?;
         }
-        let meta = op.infer(inputs)?;
-        let place = Place::of(op.name(), inputs, meta.0, op.measured_as())?;
-        Ok((meta, place))
+        let (dtype, shape) = op.infer(inputs)?;
+        let placement = Placement::of(op.name(), inputs, dtype, op.measured_as())?;
+        Ok(Inferred {
+            dtype,
+            shape,
+            placement,
+        })
     }
 
     #[inline]
-    fn record(op: impl Rule, ((dtype, shape), place): (Meta, Place), inputs: Vec<Self>) -> Self {
+    fn record(op: impl Rule, result: Inferred, inputs: Vec<Self>) -> Self {
+        let Inferred {
+            dtype,
+            shape,
+            placement,
+        } = result;
         let op = op.into();
         let constant = match &op {
             Op::Full(full) => Some(full.value),
@@ -219,14 +237,14 @@ impl Tensor {
             value: OnceLock::new(),
             work: Mutex::new(Some(Work::new(op, inputs))),
             error: None,
-            place,
+            placement,
             constant,
             inlined: AtomicBool::new(false),
         })
     }
 
-    /// The same value at another place.
-    pub(crate) fn placed(&self, place: Place) -> Self {
+    /// The same value with another placement.
+    pub(crate) fn placed(&self, placement: Placement) -> Self {
         let (dtype, shape) = (self.dtype(), self.node.shape);
         let mut node = Node {
             dtype,
@@ -234,7 +252,7 @@ impl Tensor {
             value: OnceLock::new(),
             work: Mutex::new(None),
             error: None,
-            place,
+            placement,
             constant: self.node.constant,
             inlined: AtomicBool::new(false),
         };
@@ -248,39 +266,39 @@ impl Tensor {
         Self::from_node(node).with_layout(self.layout)
     }
 
-    /// Computes the value into memory that somebody else chose, of the device that computes it.
+    /// Computes the value into the caller's memory, which is of the device that computes it.
     pub(crate) fn store(self, target: Storage) -> Result<()> {
         self.check()?;
-        // What others hold or what exists already is copied there.
-        let own = self.layout.is_whole() && Arc::strong_count(&self.node) == 1;
-        let tensor = if own && !self.is_evaluated() && self.node.constant.is_none() {
+        // A value that is shared or exists already is copied there.
+        let is_unique = self.layout.is_whole() && Arc::strong_count(&self.node) == 1;
+        let tensor = if is_unique && !self.is_evaluated() && self.node.constant.is_none() {
             self
         } else {
             Self::apply(Copy, &[&self])
         };
         let size = tensor.node.shape.count() * tensor.dtype().size();
         debug_assert!(target.len() >= size, "checked by the caller");
-        let aim = |tensor: &Self| -> Result<()> {
+        let eval_into_target = |tensor: &Self| -> Result<()> {
             if let Some(work) = &mut *tensor.node.work() {
                 work.target = Some(target.clone());
             }
             tensor.eval()?;
             Ok(())
         };
-        aim(&tensor)?;
-        // What the CPU has computed for a device is brought there.
+        eval_into_target(&tensor)?;
+        // A result that the CPU has computed for the device is elsewhere, and copied.
         match tensor.node.value.get() {
-            Some(value) if !value.is(&target) => aim(&Self::apply(Copy, &[&tensor])),
+            Some(value) if !value.is(&target) => eval_into_target(&Self::apply(Copy, &[&tensor])),
             _ => Ok(()),
         }
     }
 
-    /// The tensor that `body` returns, or a tensor that carries its error to the reader.
+    /// Returns the tensor of `body`, or a tensor that carries its error.
     pub fn attempt(body: impl FnOnce() -> Result<Self>) -> Self {
         body().unwrap_or_else(Self::failed)
     }
 
-    /// The same node seen through another layout.
+    /// A view of the same node with another layout.
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
         debug_assert!(layout.span().end <= self.node.shape.count().max(layout.offset()));
         Self {
@@ -289,7 +307,7 @@ impl Tensor {
         }
     }
 
-    /// The lengths of the axes. Of a tensor that carries an error: `[0]`.
+    /// The lengths of the axes; `[0]` for a tensor that carries an error.
     pub const fn shape(&self) -> &Shape {
         self.layout.shape()
     }
@@ -315,12 +333,12 @@ impl Tensor {
         self.node.dtype
     }
 
-    /// Where the elements lie.
+    /// The layout of the elements in the storage.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// This tensor, or the error it carries.
+    /// Returns the tensor, or the error it carries.
     pub fn check(&self) -> Result<&Self> {
         match &self.node.error {
             None => Ok(self),
@@ -328,21 +346,20 @@ impl Tensor {
         }
     }
 
-    /// Whether the value is there already.
+    /// Returns `true` if the value is computed, or pending on the device.
     pub fn is_evaluated(&self) -> bool {
         self.node.value.get().is_some()
     }
 
-    /// Computes the value now, with everything it depends on. On an error nothing is lost: the next try
-    /// begins where this one stopped.
+    /// Evaluates the tensor and everything it depends on. After an error the next attempt continues where this one
+    /// stopped.
     pub fn eval(&self) -> Result<&Self> {
         graph::eval(&[self])?;
         Ok(self)
     }
 }
 
-/// Type, shape, strides where it is a view, and what is still to be done. Nothing is computed, and nothing
-/// waited for.
+/// Shows type, shape, the strides of a view, and the pending op. Neither computes nor waits.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(error) = &self.node.error {

@@ -97,7 +97,7 @@ pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'
     let mut block_inputs = Vec::with_capacity(inputs.len());
     let mut types = Vec::with_capacity(inputs.len());
     for (i, input) in inputs.iter().enumerate() {
-        let is_aliased = output.holds == Some(i);
+        let is_aliased = output.aliases_input == Some(i);
         let (input, input_type) = block_input(input, &output, is_aliased, count);
         block_inputs.push(input);
         types.push(input_type);
@@ -130,7 +130,7 @@ pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'
         stride: (block * width).next_multiple_of(64),
         size: output.dtype.size(),
         nontemporal: nontemporal::AVAILABLE
-            && output.holds.is_none()
+            && output.aliases_input.is_none()
             && output.bytes.len() >= nontemporal::MIN_NONTEMPORAL_BYTES,
     };
     let mut chunk = pool::grain(bytes_per_element(inputs, &output)).next_multiple_of(block);

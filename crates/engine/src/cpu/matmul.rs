@@ -4,14 +4,14 @@ use super::gemm::{Gemm, Matrix, gemm, gemm_batch};
 use super::{copy, fused};
 use crate::dispatch::{Input, Output};
 use crate::dtype::with_type;
-use crate::ops::matmul::{Matmul, Then};
+use crate::ops::matmul::{Matmul, EpilogueSteps};
 use crate::storage::Storage;
 use crate::{Element, Layout, Result, Scalar, Shape};
 
 /// Runs the op. An epilogue, which this backend does not fuse, runs afterwards as a fused elementwise program.
 pub(crate) fn run(op: &Matmul, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
     let (operands, others) = inputs.split_at(2);
-    if op.then == Then::NOTHING {
+    if op.epilogue == EpilogueSteps::NONE {
         product(op, inputs, output);
         return Ok(());
     }
@@ -21,7 +21,7 @@ pub(crate) fn run(op: &Matmul, inputs: &[Input<'_>], output: Output<'_>) -> Resu
         bytes: products.bytes_mut().expect("newly allocated"),
         dtype,
         shape,
-        holds: None,
+        aliases_input: None,
     };
     product(op, operands, result);
     let first = Input {
@@ -31,7 +31,7 @@ pub(crate) fn run(op: &Matmul, inputs: &[Input<'_>], output: Output<'_>) -> Resu
         constant: None,
     };
     let all: Vec<Input<'_>> = [first].into_iter().chain(others.iter().copied()).collect();
-    fused::run_program(&op.then.steps(dtype), &all, output);
+    fused::run_program(&op.epilogue.steps(dtype), &all, output);
     Ok(())
 }
 

@@ -48,14 +48,14 @@ pub(crate) fn run(op: &Scatter, inputs: &[Input<'_>], mut output: Output<'_>) ->
 
 /// Copies the first input to the output, unless they already share memory.
 pub(super) fn copy_first(first: Input<'_>, output: &mut Output<'_>) {
-    if output.holds != Some(0) {
+    if output.aliases_input != Some(0) {
         copy::copy(
             &first,
             Output {
                 bytes: output.bytes,
                 dtype: output.dtype,
                 shape: output.shape,
-                holds: None,
+                aliases_input: None,
             },
         );
     }

@@ -164,8 +164,8 @@ impl Loader<'_> {
 
     fn rotation(&mut self, table: &RopeTable) -> Result<Rotation> {
         let pairs = table.frequencies().shape().count();
-        // The fractions of turns come first, then whole turns, which do not matter at integer positions.
-        let mut frequencies = table.turns().to_vec::<u64>()?;
+        // The fractions of revolutions come first, then whole revolutions, which do not matter at integer positions.
+        let mut frequencies = table.revolutions().to_vec::<u64>()?;
         frequencies.truncate(pairs);
         // At least one, so that it can be bound.
         frequencies.resize(pairs.max(1), 0);

@@ -1,7 +1,7 @@
-//! Files used where they lie, without reading them first.
+//! Memory-mapped files.
 #![expect(
     unsafe_code,
-    reason = "that a mapped file stays as it is, is for the caller to promise"
+    reason = "only the caller can guarantee that a mapped file does not change"
 )]
 
 use std::fs::File;
@@ -19,8 +19,7 @@ use super::{Reader, bad};
 use crate::storage::{Bytes, Storage};
 use crate::{DType, Result, Tensor};
 
-/// The largest folio of Linux's page cache. When a page is first read, those of its folio are mapped with it, and at
-/// least those of 64 KiB.
+/// The largest folio of Linux's page cache. A page fault maps all pages of the folio, and at least 64 KiB.
 const MAX_FOLIO_BYTES: usize = 2 << 20;
 
 /// A file mapped into memory, for reading.
@@ -34,14 +33,15 @@ impl Mapping {
     /// Maps a regular file.
     ///
     /// # Safety
-    /// Nobody may change or shorten the file as long as it is mapped. (Replacing it by renaming another one is fine.)
+    /// The file must not be changed or shortened as long as it is mapped. (Replacing it by renaming another one is
+    /// fine.)
     pub unsafe fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
-        // SAFETY: the caller promises that the file stays as it is.
+        // SAFETY: the caller guarantees that the file does not change.
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Self {
             path: path.to_owned(),
@@ -59,9 +59,10 @@ impl Mapping {
         &self.map
     }
 
-    /// Takes the pages of a range out of this process's resident memory, with those that the kernel maps around a page
-    /// fault. A later read maps them again, from the page cache or from the file. Windows does so by itself when it needs
-    /// the memory.
+    /// Removes the pages of a range, and those that the kernel maps around a page fault, from this process's resident
+    /// memory.
+    /// A later read maps them again, from the page cache or the file. Windows does this itself when it needs the
+    /// memory.
     pub fn release(&self, range: Range<usize>) {
         let start = range.start.saturating_sub(MAX_FOLIO_BYTES);
         let end = range.end.saturating_add(MAX_FOLIO_BYTES);
@@ -69,8 +70,8 @@ impl Mapping {
         #[cfg(unix)]
         if start < end {
             let dont_need = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: the range lies inside the mapping, which is read-only and of a file: no page of it was ever
-            // written, so that reading it again finds the same bytes.
+            // SAFETY: the range is inside the mapping, which is read-only and backed by a file: no page of it was ever
+            // written, so that reading it again yields the same bytes.
             let _ = unsafe {
                 self.map
                     .unchecked_advise_range(dont_need, start, end - start)
@@ -87,13 +88,13 @@ impl AsRef<[u8]> for Mapping {
     }
 }
 
-/// A part of a mapped file.
-struct Part {
+/// A byte range of a mapped file.
+struct MappedRange {
     map: Arc<Mapping>,
     range: Range<usize>,
 }
 
-impl Bytes for Part {
+impl Bytes for MappedRange {
     fn bytes(&self) -> &[u8] {
         &self.map.bytes()[self.range.clone()]
     }
@@ -105,37 +106,37 @@ impl Bytes for Part {
         }
         let start = self.range.start / NO_COPY_ALIGNMENT * NO_COPY_ALIGNMENT;
         let end = self.range.end.next_multiple_of(NO_COPY_ALIGNMENT);
-        // The last page of a file is there to its end.
-        let mapped = self.map.bytes().len().next_multiple_of(PAGE);
+        // The last page of a file is mapped completely.
+        let mapped = self.map.bytes().len().next_multiple_of(MIN_PAGE_BYTES);
         // SAFETY: `start` lies within the map.
         let first = unsafe { base.add(start) };
         (end <= mapped).then_some((first, end - start))
     }
 }
 
-/// The least size of a page on the systems there are.
-const PAGE: usize = if cfg!(target_vendor = "apple") {
+/// The minimum page size of the supported systems.
+const MIN_PAGE_BYTES: usize = if cfg!(target_vendor = "apple") {
     NO_COPY_ALIGNMENT
 } else {
     4096
 };
 
-/// Maps a file into memory: tensors are used where they lie, the system reads what is touched, and several
-/// processes share it. Tensors that are not aligned, and those of `bool`, whose bytes are not all truth
-/// values, are copied.
+/// Maps a file into memory: tensors are used in place, pages are read on first access, and processes share them.
+/// Tensors
+/// that are not aligned are copied, as are those of `bool`, whose bytes may not be 0 or 1.
 ///
 /// # Safety
-/// Nobody may change or shorten the file as long as one of the tensors, or a view of one, is there.
+/// The file must not be changed or shortened as long as one of the tensors, or a view of one, exists.
 /// (Replacing it, as [`save`](super::safetensors::save) does, is fine.)
 pub unsafe fn map(path: impl AsRef<Path>) -> Result<Safetensors> {
     let path = path.as_ref();
-    // SAFETY: the caller promises that the file stays as it is.
+    // SAFETY: the caller guarantees that the file does not change.
     let map = unsafe { Mapping::open(path) }.map_err(|e| bad(path, e))?;
     let map = Arc::new(map);
     let header = Header::of(map.bytes(), path)?;
     let mut tensors = Vec::with_capacity(header.tensors.len());
     for entry in header.tensors {
-        // Both lie in the map, whose length is a `usize`.
+        // Both are inside the map, whose length is a `usize`.
         let start = (header.data_start + entry.start) as usize;
         let end = (header.data_start + entry.end) as usize;
         let bytes = &map.bytes()[start..end];
@@ -144,14 +145,14 @@ pub unsafe fn map(path: impl AsRef<Path>) -> Result<Safetensors> {
             && entry.dtype != DType::Bool
             && (cfg!(target_endian = "little") || size == 1);
         let tensor = if is_usable {
-            let part = Part {
+            let range = MappedRange {
                 map: Arc::clone(&map),
                 range: start..end,
             };
-            Tensor::from_storage(entry.dtype, entry.shape, Storage::of(part))
+            Tensor::from_storage(entry.dtype, entry.shape, Storage::of(range))
         } else {
-            let mut part = Reader::new(bytes, bytes.len() as u64, path);
-            part.tensor("safetensors::map", entry.dtype, entry.shape)?
+            let mut reader = Reader::new(bytes, bytes.len() as u64, path);
+            reader.tensor("safetensors::map", entry.dtype, entry.shape)?
         };
         tensors.push((entry.name, tensor));
     }
@@ -166,12 +167,12 @@ pub(super) mod tests {
     use super::*;
 
     pub(in crate::file) fn map_unchanged(path: &Path) -> Safetensors {
-        // SAFETY: a file in a directory of the test's own, not written to while it is mapped.
+        // SAFETY: a file in the test's own directory, which is not written to while it is mapped.
         unsafe { map(path) }.unwrap()
     }
 
     #[test]
-    fn a_short_file_is_refused() {
+    fn rejects_an_empty_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         // SAFETY: as above.
         assert!(unsafe { map(file.path()) }.is_err());

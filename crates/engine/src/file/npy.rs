@@ -3,23 +3,24 @@
 //! [`Tensor::load_npy`] and [`Tensor::save_npy`] read and write tensors. [`read()`] and [`write()`] do the same with
 //! plain bytes, for programs that put arrays into buffers of their own.
 //!
-//! The reader is ours rather than a crate's: the header is a dictionary of three known keys, and the data goes straight
+//! A reader of our own rather than a crate: the header is a dictionary with three known keys, and the data is read
+//! directly
 //! into a tensor's storage, after its length was compared with the file's.
 
 use std::io::{Read, Write};
 use std::path::Path;
 
-use super::{Data, Reader, bad, swap, truths};
+use super::{Data, Reader, bad, normalize_bools, swap_bytes};
 use crate::shape::MAX_RANK;
 use crate::{DType, Error, Result, Shape, Tensor};
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
 
-/// The data begins at a multiple of this.
-const ALIGN: usize = 64;
+/// Alignment of the data in the file.
+const DATA_ALIGN_BYTES: usize = 64;
 
-/// NumPy leaves room for the first axis to grow to this many digits without moving the data.
-const GROWTH: usize = 21;
+/// NumPy pads the header so that the first dimension can grow to this many digits without moving the data.
+const MAX_FIRST_DIM_DIGITS: usize = 21;
 
 /// NumPy's own limit on the rank of an array.
 const MAX_NUMPY_RANK: usize = 64;
@@ -36,7 +37,8 @@ pub struct Array {
 }
 
 /// Reads a NumPy `.npy` file, format versions 1 to 3, little- or big-endian, in C order. `bf16`, which NumPy lacks, is
-/// what `ml_dtypes` writes for it: a void type of two bytes.
+/// read as
+/// `ml_dtypes` writes it: a void type of two bytes.
 pub fn read(path: impl AsRef<Path>) -> Result<Array> {
     array(&mut super::read(path.as_ref())?)
 }
@@ -48,7 +50,10 @@ pub fn write(path: impl AsRef<Path>, array: &Array) -> Result<()> {
     if byte_count(*dtype, shape) != Some(data.len()) {
         return Err(Error::Invalid {
             op: OP,
-            reason: format!("{} bytes are no array of {dtype} {shape:?}", data.len()),
+            reason: format!(
+                "{} bytes do not match an array of {dtype} {shape:?}",
+                data.len()
+            ),
         });
     }
     write_parts(path.as_ref(), &header(OP, *dtype, shape)?, data)
@@ -75,8 +80,9 @@ impl Tensor {
         tensor("load_npy", &mut super::read(path.as_ref())?)
     }
 
-    /// Writes a NumPy `.npy` file, of the very bytes that `numpy.save` writes for the same array in C
-    /// order. `bf16`, which NumPy lacks, is an error.
+    /// Writes a NumPy `.npy` file, with the same bytes as `numpy.save` for the same array in C order. `bf16`, which
+    /// NumPy
+    /// lacks, is an error.
     pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
         let data = Data::new(self)?;
         let header = header("save_npy", self.dtype(), self.shape())?;
@@ -84,7 +90,7 @@ impl Tensor {
     }
 }
 
-/// Reads what stands before the data: its type, whether its bytes are in the other order, and the header.
+/// Reads everything before the data: its type, whether its byte order is foreign, and the header.
 fn preamble<R: Read>(from: &mut Reader<'_, R>) -> Result<(DType, bool, Header)> {
     let magic: [u8; 6] = from.array("the signature")?;
     if magic != MAGIC {
@@ -104,14 +110,14 @@ fn preamble<R: Read>(from: &mut Reader<'_, R>) -> Result<(DType, bool, Header)> 
     let header = Header::parse(&header).map_err(|e| from.bad(format_args!("header: {e}")))?;
     let (dtype, foreign) = dtype(&header.descr).ok_or_else(|| {
         from.bad(format_args!(
-            "type {:?} is none of bool, 8 to 64-bit integers and 16 to 64-bit floats",
+            "type {:?} is not supported; bool, 8 to 64-bit integers and 16 to 64-bit floats are",
             header.descr
         ))
     })?;
     Ok((dtype, foreign, header))
 }
 
-/// The next array, as bytes.
+/// Reads the next array as bytes.
 pub(super) fn array<R: Read>(from: &mut Reader<'_, R>) -> Result<Array> {
     let (dtype, foreign, header) = preamble(from)?;
     if header.fortran {
@@ -123,10 +129,10 @@ pub(super) fn array<R: Read>(from: &mut Reader<'_, R>) -> Result<Array> {
         .ok_or_else(|| from.bad("the array is larger than the address space"))?;
     let mut data = from.bytes(len as u64, "the data")?;
     if foreign {
-        swap(&mut data, dtype.size());
+        swap_bytes(&mut data, dtype.size());
     }
     if dtype == DType::Bool {
-        truths(&mut data);
+        normalize_bools(&mut data);
     }
     Ok(Array {
         dtype,
@@ -135,7 +141,7 @@ pub(super) fn array<R: Read>(from: &mut Reader<'_, R>) -> Result<Array> {
     })
 }
 
-/// The next array, as a tensor.
+/// Reads the next array as a tensor.
 pub(super) fn tensor<R: Read>(op: &'static str, from: &mut Reader<'_, R>) -> Result<Tensor> {
     let (dtype, foreign, header) = preamble(from)?;
     let mut dims = header.dims;
@@ -151,7 +157,7 @@ pub(super) fn tensor<R: Read>(op: &'static str, from: &mut Reader<'_, R>) -> Res
     let shape = Shape::new(op, &dims)?;
     let mut storage = from.storage(op, dtype, shape)?;
     if foreign {
-        swap(storage.bytes_mut().expect("just made"), dtype.size());
+        swap_bytes(storage.bytes_mut().expect("not shared"), dtype.size());
     }
     let tensor = Tensor::from_storage(dtype, shape, storage);
     if !header.fortran {
@@ -161,7 +167,7 @@ pub(super) fn tensor<R: Read>(op: &'static str, from: &mut Reader<'_, R>) -> Res
     Ok(tensor.permute(&order))
 }
 
-/// All that stands before the data.
+/// The bytes before the data: signature, version and header.
 pub(super) fn header(op: &'static str, dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
     let descr = descr(dtype).ok_or(Error::BadDType {
         op,
@@ -175,10 +181,10 @@ pub(super) fn header(op: &'static str, dtype: DType, shape: &[usize]) -> Result<
         dims.join(", ")
     );
     if let Some(first) = dims.first() {
-        text.extend((first.len()..GROWTH).map(|_| ' '));
+        text.extend((first.len()..MAX_FIRST_DIM_DIGITS).map(|_| ' '));
     }
     let before = MAGIC.len() + 4;
-    let end = (before + text.len() + 1).next_multiple_of(ALIGN);
+    let end = (before + text.len() + 1).next_multiple_of(DATA_ALIGN_BYTES);
     text.extend((before + text.len() + 1..end).map(|_| ' '));
     text.push('\n');
     let len = u16::try_from(text.len()).map_err(|_| Error::RankTooLarge {
@@ -192,7 +198,7 @@ pub(super) fn header(op: &'static str, dtype: DType, shape: &[usize]) -> Result<
     Ok(out)
 }
 
-/// How NumPy names a type.
+/// NumPy's name of a type.
 fn descr(dtype: DType) -> Option<String> {
     let code = match dtype {
         DType::Bool => "b1",
@@ -217,7 +223,7 @@ fn descr(dtype: DType) -> Option<String> {
     Some(format!("{order}{code}"))
 }
 
-/// The type that NumPy names so, and whether its bytes are in the other order than this machine's.
+/// The type of a NumPy name, and whether its byte order differs from this machine's.
 fn dtype(name: &str) -> Option<(DType, bool)> {
     let (order, code) = match name.as_bytes().first()? {
         b'<' | b'>' | b'|' | b'=' => name.split_at(1),
@@ -225,7 +231,7 @@ fn dtype(name: &str) -> Option<(DType, bool)> {
     };
     let dtype = match code {
         "?" => DType::Bool,
-        // What `ml_dtypes` writes for bfloat16, with either order.
+        // `ml_dtypes` writes bfloat16 like this, with either order.
         "V2" => DType::BF16,
         _ => DType::ALL
             .into_iter()
@@ -234,14 +240,14 @@ fn dtype(name: &str) -> Option<(DType, bool)> {
     let foreign = match order {
         "<" => cfg!(target_endian = "big"),
         ">" => cfg!(target_endian = "little"),
-        // "Not applicable" is for bytes.
+        // "Not applicable" is for single bytes.
         "|" if dtype.size() > 1 && code != "V2" => return None,
         _ => false,
     };
     Some((dtype, foreign))
 }
 
-/// What the dictionary says.
+/// The header's dictionary.
 #[derive(Debug, PartialEq, Eq)]
 struct Header {
     descr: String,
@@ -250,7 +256,7 @@ struct Header {
 }
 
 impl Header {
-    /// Reads `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }` and nothing else.
+    /// Parses a dictionary such as `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
     fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let text = std::str::from_utf8(bytes).map_err(|_| "not text")?;
         let mut text = Text(text);
@@ -261,12 +267,12 @@ impl Header {
             text.expect(":", "no `:` after a key")?;
             let new = match key {
                 "descr" => descr.replace(text.string()?).is_none(),
-                "fortran_order" => fortran.replace(text.truth()?).is_none(),
+                "fortran_order" => fortran.replace(text.boolean()?).is_none(),
                 "shape" => shape.replace(text.tuple()?).is_none(),
                 _ => return Err("a key other than descr, fortran_order and shape"),
             };
             if !new {
-                return Err("a key is there twice");
+                return Err("duplicate key");
             }
             if !text.eat(",") {
                 text.expect("}", "no `}` at the end")?;
@@ -284,7 +290,7 @@ impl Header {
     }
 }
 
-/// What is left of a header.
+/// The unparsed rest of a header.
 struct Text<'a>(&'a str);
 
 impl<'a> Text<'a> {
@@ -314,7 +320,7 @@ impl<'a> Text<'a> {
         Ok(string)
     }
 
-    fn truth(&mut self) -> Result<bool, &'static str> {
+    fn boolean(&mut self) -> Result<bool, &'static str> {
         match self.eat("True") {
             true => Ok(true),
             false if self.eat("False") => Ok(false),
@@ -330,9 +336,9 @@ impl<'a> Text<'a> {
             let end = digits.bytes().take_while(u8::is_ascii_digit).count();
             let dim = digits[..end]
                 .parse()
-                .map_err(|_| "shape holds something that is no dimension")?;
+                .map_err(|_| "shape contains something that is not a dimension")?;
             self.0 = &digits[end..];
-            // Python 2 wrote long integers so.
+            // Python 2 writes long integers with this suffix.
             self.eat("L");
             if dims.len() == MAX_NUMPY_RANK {
                 return Err("shape has more than 64 dimensions");
@@ -352,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_as_python_would_write_them() {
+    fn parses_headers_as_python_writes_them() {
         let expected = |descr: &str, fortran, shape: &[usize]| {
             Ok(Header {
                 descr: descr.to_owned(),
@@ -393,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn types_have_the_names_of_numpy() {
+    fn types_round_trip_through_numpy_names() {
         for d in DType::ALL.into_iter().filter(|&d| d != DType::BF16) {
             let name = descr(d).unwrap();
             assert_eq!(dtype(&name), Some((d, false)));

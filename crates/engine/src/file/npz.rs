@@ -11,8 +11,8 @@ use super::zip::{Archive, Method};
 use super::{Data, Reader, bad, distinct, npy, open, write, zip};
 use crate::{Error, Result, Tensor, graph};
 
-/// Reads all arrays of an archive that `numpy.savez`, `numpy.savez_compressed` or [`save`] wrote, in
-/// their order in it.
+/// Reads all arrays of an archive written by `numpy.savez`, `numpy.savez_compressed` or [`save`], in the order of the
+/// archive.
 pub fn load(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     let path = path.as_ref();
     let (file, len) = open(path)?;
@@ -30,7 +30,7 @@ pub(super) fn archive<R: Read + Seek>(
     let mut out = Vec::with_capacity(members.len());
     for member in &members {
         let Some(name) = member.name.strip_suffix(".npy") else {
-            return Err(bad(path, format_args!("{:?} is no .npy", member.name)));
+            return Err(bad(path, format_args!("{:?} is not a .npy file", member.name)));
         };
         let stored = archive.open(member)?;
         let tensor = match member.method {
@@ -44,7 +44,7 @@ pub(super) fn archive<R: Read + Seek>(
     Ok(out)
 }
 
-/// Reads a member to its end, and compares its checksum.
+/// Reads a member to its end, and verifies its checksum.
 fn entry(from: impl Read, member: &zip::Member, path: &Path) -> Result<Tensor> {
     let name = &member.name;
     let within = |error| match error {
@@ -54,7 +54,7 @@ fn entry(from: impl Read, member: &zip::Member, path: &Path) -> Result<Tensor> {
     let from = flate2::CrcReader::new(from);
     let mut reader = Reader::new(from, member.size, path);
     let tensor = npy::tensor("npz::load", &mut reader).map_err(within)?;
-    // What follows the array counts for the checksum too.
+    // The checksum includes bytes after the array.
     let mut rest = [0; 4096];
     while reader.left > 0 {
         let len = reader.left.min(rest.len() as u64) as usize;
@@ -98,12 +98,12 @@ fn save_as(
     distinct("npz::save", tensors.iter().map(|(name, _)| name.as_ref()))?;
     let all: Vec<&Tensor> = tensors.iter().map(|(_, t)| t.borrow()).collect();
     graph::eval(&all)?;
-    // What cannot be written is found before anything is.
+    // Unsupported types are an error before anything is written.
     for tensor in &all {
         npy::header("npz::save", tensor.dtype(), tensor.shape())?;
     }
     write(path, |file| {
-        let mut archive = zip::Writer::new(file, zip::LIMIT);
+        let mut archive = zip::Writer::new(file, zip::MIN_ZIP64_VALUE);
         for (name, tensor) in tensors {
             let data = Data::new(tensor.borrow())?;
             let tensor = tensor.borrow();

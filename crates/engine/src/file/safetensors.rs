@@ -1,7 +1,8 @@
 //! safetensors: named tensors behind a JSON header.
 //!
-//! The `safetensors` crate collects the header in a hash map: of two tensors with one name it keeps the last, and the
-//! order of the header is lost. The [`Header`] here is read with `serde_json` and refuses what is there twice.
+//! The `safetensors` crate collects the header in a hash map: of two tensors with the same name it keeps the last, and
+//! the
+//! order of the header is lost. This module's [`Header`] is parsed with `serde_json` and rejects duplicates.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -13,26 +14,26 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 pub use super::map::map;
-use super::{Data, Reader, bad, distinct, read, swap, write};
+use super::{Data, Reader, bad, distinct, read, swap_bytes, write};
 use crate::{DType, Error, Result, Shape, Tensor, graph};
 
-/// The key of the header that is no tensor.
+/// The key of the header that is not a tensor.
 const METADATA: &str = "__metadata__";
 
-/// Longer headers are refused, as the format says.
+/// Maximum header length of the format.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Safetensors {
     /// The tensors, in the order of the header.
     pub tensors: Vec<(String, Tensor)>,
-    /// Whatever else the writer noted.
+    /// The writer's metadata.
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Safetensors {
-    /// The tensor of a name.
+    /// The tensor with this name.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         let found = self.tensors.iter().find(|(n, _)| n == name);
         found.map(|(_, tensor)| tensor)
@@ -50,10 +51,10 @@ pub(super) fn file<R: Read + Seek>(mut from: Reader<'_, R>) -> Result<Safetensor
     let mut tensors = Vec::with_capacity(header.tensors.len());
     let mut at = 0;
     for entry in header.tensors {
-        // Tensors mostly lie in the order of the header: then nothing is skipped, and no buffer lost.
+        // Tensors are usually in the order of the header; then there is no seek, which would discard the read buffer.
         if entry.start != at {
-            let place = SeekFrom::Start(header.data_start + entry.start);
-            from.from.seek(place).map_err(|e| bad(path, e))?;
+            let start = SeekFrom::Start(header.data_start + entry.start);
+            from.from.seek(start).map_err(|e| bad(path, e))?;
         }
         from.left = data - entry.start;
         let tensor = from.tensor("safetensors::load", entry.dtype, entry.shape)?;
@@ -82,9 +83,9 @@ pub fn save(
     save_with_metadata(path, tensors, &BTreeMap::new())
 }
 
-/// Writes named tensors and notes. The header has them in the order given; the data is ordered by the
-/// size of the elements, so that every tensor is aligned and can be used where it lies when the file is
-/// mapped.
+/// Writes named tensors and metadata. The header is in the given order; the data is ordered by decreasing element size,
+/// so
+/// that every tensor is aligned and can be used in place when the file is mapped.
 pub fn save_with_metadata(
     path: impl AsRef<Path>,
     tensors: &[(impl AsRef<str>, impl Borrow<Tensor>)],
@@ -110,11 +111,11 @@ pub fn save_with_metadata(
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut entries = Vec::with_capacity(all.len() + 1);
     if !metadata.is_empty() {
-        let notes: Vec<_> = metadata
+        let pairs: Vec<_> = metadata
             .iter()
             .map(|(key, value)| format!("{}:{}", quoted(key), quoted(value)))
             .collect();
-        entries.push(format!("{}:{{{}}}", quoted(METADATA), notes.join(",")));
+        entries.push(format!("{}:{{{}}}", quoted(METADATA), pairs.join(",")));
     }
     for ((name, tensor), (start, end)) in names().zip(&all).zip(offsets) {
         let dims: Vec<_> = tensor.shape().iter().map(ToString::to_string).collect();
@@ -143,7 +144,7 @@ pub fn save_with_metadata(
             let data = Data::new(all[i])?;
             if cfg!(target_endian = "big") {
                 let mut bytes = data.bytes().to_vec();
-                swap(&mut bytes, all[i].dtype().size());
+                swap_bytes(&mut bytes, all[i].dtype().size());
                 file.write_all(&bytes).map_err(fail)?;
             } else {
                 file.write_all(data.bytes()).map_err(fail)?;
@@ -162,26 +163,27 @@ pub struct Entry {
     pub dtype: DType,
     /// Its shape.
     pub shape: Shape,
-    /// Where in the data its bytes begin.
+    /// Offset of its first byte in the data.
     pub start: u64,
-    /// Where in the data its bytes end.
+    /// Offset of the byte after its last in the data.
     pub end: u64,
 }
 
-/// The header of a file, checked: the tensors have different names and cover the data without gaps or overlaps, so that
-/// no two programs can see different things in one file.
+/// The checked header of a file: the tensors have distinct names and cover the data without gaps or overlaps, so that
+/// all
+/// programs read the same from a file.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// The tensors, in the order of the header.
     pub tensors: Vec<Entry>,
-    /// Whatever else the writer noted.
+    /// The writer's metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Where in the file the data begins.
+    /// Offset of the data in the file.
     pub data_start: u64,
 }
 
 impl Header {
-    /// Reads the header of a file whose bytes are in memory. It is copied before it is checked. Errors name `path`.
+    /// Parses the header of a file in memory. It is copied before it is checked. Errors name `path`.
     pub fn of(bytes: &[u8], path: &Path) -> Result<Self> {
         Self::read(&mut Reader::new(bytes, bytes.len() as u64, path))
     }
@@ -219,7 +221,7 @@ impl Header {
     }
 }
 
-/// An error unless the tensors cover the data without gaps or overlaps.
+/// Returns an error unless the tensors cover the data without gaps or overlaps.
 fn check_coverage<R: Read>(tensors: &[Entry], from: &Reader<'_, R>) -> Result<()> {
     let mut order: Vec<&Entry> = tensors.iter().collect();
     order.sort_unstable_by_key(|e| (e.start, e.end));
@@ -242,14 +244,14 @@ fn check_coverage<R: Read>(tensors: &[Entry], from: &Reader<'_, R>) -> Result<()
     Ok(())
 }
 
-/// The header as it stands in the file.
+/// The header before it is checked.
 #[derive(Default)]
 struct RawHeader {
     tensors: Vec<(String, RawEntry)>,
     metadata: Metadata,
 }
 
-/// A tensor of the header as it stands in the file.
+/// A tensor of a [`RawHeader`].
 struct RawEntry {
     dtype: String,
     shape: Vec<usize>,
@@ -268,15 +270,15 @@ enum Key {
     DataOffsets,
 }
 
-/// Puts a value into its slot, or fails if there is one already: `serde_json` itself takes the last.
+/// Stores a value, or fails if there is one already: `serde_json` itself keeps the last of duplicate keys.
 fn set<T, E: serde::de::Error>(slot: &mut Option<T>, value: T, name: &str) -> Result<(), E> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(E::custom(format_args!("{name} is there twice"))),
+        Some(_) => Err(E::custom(format_args!("duplicate key {name}"))),
     }
 }
 
-// Written out, because derived implementations accept lists in place of dictionaries too.
+// Implemented manually, because derived implementations also accept lists as dictionaries.
 
 impl<'de> Deserialize<'de> for RawHeader {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -339,8 +341,8 @@ impl<'de> Deserialize<'de> for RawEntry {
 
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Notes;
-        impl<'de> Visitor<'de> for Notes {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
             type Value = Metadata;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -348,16 +350,16 @@ impl<'de> Deserialize<'de> for Metadata {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                let mut notes = BTreeMap::new();
+                let mut pairs = BTreeMap::new();
                 while let Some((key, value)) = map.next_entry::<String, String>()? {
-                    if notes.insert(key, value).is_some() {
-                        return Err(A::Error::custom("a key of __metadata__ is there twice"));
+                    if pairs.insert(key, value).is_some() {
+                        return Err(A::Error::custom("duplicate key in __metadata__"));
                     }
                 }
-                Ok(Metadata(notes))
+                Ok(Metadata(pairs))
             }
         }
-        from.deserialize_map(Notes)
+        from.deserialize_map(Pairs)
     }
 }
 
@@ -369,7 +371,7 @@ impl RawEntry {
             .find(|d| d.name().to_ascii_uppercase() == self.dtype);
         let dtype = known.ok_or_else(|| {
             bad(&format_args!(
-                "type {:?} is none of {}",
+                "type {:?} is not supported; {} are",
                 self.dtype,
                 DType::ALL.map(DType::name).join(", ")
             ))
@@ -379,12 +381,12 @@ impl RawEntry {
         let need = (shape.count() * dtype.size()) as u64;
         if end.checked_sub(start) != Some(need) {
             return Err(bad(&format_args!(
-                "the {need} bytes of {dtype} {shape} do not fill bytes {start} to {end}"
+                "{dtype} {shape} has {need} bytes, but the offsets are {start} to {end}"
             )));
         }
         if end > from.left {
             return Err(bad(&format_args!(
-                "byte {end} lies past the end of the data, which has {} bytes: the file may be incomplete",
+                "offset {end} is past the end of the data, which has {} bytes: the file may be incomplete",
                 from.left
             )));
         }

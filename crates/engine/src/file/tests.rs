@@ -84,7 +84,7 @@ fn assert_same(left: &[(String, Tensor)], right: &[(String, Tensor)]) {
 }
 
 #[test]
-fn arrays_that_numpy_wrote_are_read() {
+fn reads_arrays_written_by_numpy() {
     check(
         &npy_of(fixture::PLAIN).unwrap(),
         &[2, 3],
@@ -102,7 +102,7 @@ fn arrays_that_numpy_wrote_are_read() {
 }
 
 #[test]
-fn archives_that_numpy_wrote_are_read() {
+fn reads_archives_written_by_numpy() {
     for bytes in [fixture::STORED, fixture::DEFLATED] {
         let arrays = npz_of(bytes).unwrap();
         let names: Vec<_> = arrays.iter().map(|(name, _)| name.as_str()).collect();
@@ -113,7 +113,7 @@ fn archives_that_numpy_wrote_are_read() {
 }
 
 #[test]
-fn safetensors_of_the_reference_library_are_read() {
+fn reads_safetensors_written_by_the_reference_library() {
     let file = safetensors_of(fixture::SAFETENSORS).unwrap();
     let names: Vec<_> = file.tensors.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
@@ -123,7 +123,7 @@ fn safetensors_of_the_reference_library_are_read() {
 }
 
 #[test]
-fn npy_files_are_the_bytes_that_numpy_writes() {
+fn npy_files_are_byte_identical_to_numpys() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.npy");
     let x = Tensor::from_slice(&[1, 4, 2, 5, 3, 6], [3, 2]).t();
@@ -133,7 +133,7 @@ fn npy_files_are_the_bytes_that_numpy_writes() {
 }
 
 #[test]
-fn arrays_of_every_type_and_rank_come_back_as_bytes() {
+fn arrays_of_every_dtype_and_rank_round_trip_as_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.npy");
     for dtype in DType::ALL {
@@ -171,7 +171,7 @@ fn arrays_of_every_type_and_rank_come_back_as_bytes() {
 }
 
 #[test]
-fn arrays_that_cannot_be_read_as_bytes_are_refused_with_the_reason() {
+fn unsupported_arrays_are_rejected_with_the_reason() {
     let message = |bytes: &[u8]| array_of(bytes).unwrap_err().to_string();
     for (header, reason) in [
         (
@@ -188,7 +188,7 @@ fn arrays_that_cannot_be_read_as_bytes_are_refused_with_the_reason() {
         ),
         (
             "{'descr': '<c8', 'fortran_order': False, 'shape': ()}",
-            "type \"<c8\" is none of bool, 8 to 64-bit integers and 16 to 64-bit floats",
+            "type \"<c8\" is not supported; bool, 8 to 64-bit integers and 16 to 64-bit floats are",
         ),
         (
             "{'fortran_order': False, 'shape': ()}",
@@ -211,7 +211,7 @@ fn arrays_that_cannot_be_read_as_bytes_are_refused_with_the_reason() {
 }
 
 #[test]
-fn every_type_comes_back_from_every_format() {
+fn every_dtype_round_trips_through_every_format() {
     let directory = tempfile::tempdir().unwrap();
     let tensors = all_types();
     for (name, tensor) in &tensors {
@@ -229,22 +229,22 @@ fn every_type_comes_back_from_every_format() {
     assert!(npz::load(&path).unwrap().is_empty());
 
     let mut tensors = tensors;
-    let halves = [bf16::MAX, bf16::from_f32(0.1)];
-    tensors.push(("bf16".to_owned(), Tensor::from_slice(&halves, [2])));
+    let values = [bf16::MAX, bf16::from_f32(0.1)];
+    tensors.push(("bf16".to_owned(), Tensor::from_slice(&values, [2])));
     let path = directory.path().join("all.safetensors");
-    let notes = [("a \"note\"", "é\n"), ("", "")];
-    let notes = notes.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-    safetensors::save_with_metadata(&path, &tensors, &notes).unwrap();
+    let metadata = [("a \"key\"", "é\n"), ("", "")];
+    let metadata = metadata.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    safetensors::save_with_metadata(&path, &tensors, &metadata).unwrap();
     let back = safetensors::load(&path).unwrap();
     assert_same(&back.tensors, &tensors);
-    assert_eq!(back.metadata, notes);
+    assert_eq!(back.metadata, metadata);
     safetensors::save(&path, &[] as &[(&str, &Tensor)]).unwrap();
     assert!(safetensors::load(&path).unwrap().tensors.is_empty());
 }
 
 #[test]
-fn members_beyond_4_gib_would_be_read_back() {
-    // Everything counts as too large for the fields of a small archive.
+fn zip64_archives_round_trip() {
+    // With a limit of 0, every value needs a ZIP64 field.
     let mut writer = zip::Writer::new(Vec::new(), 0);
     for name in ["a.npy", "b.npy"] {
         let method = zip::Method::Stored;
@@ -257,7 +257,7 @@ fn members_beyond_4_gib_would_be_read_back() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_and_leaves_nothing() {
+fn failed_writes_leave_no_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x");
     let x = Tensor::from_slice(&[bf16::ONE], [1]);
@@ -283,7 +283,7 @@ fn what_cannot_be_written_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn headers_that_claim_too_much_get_no_memory() {
+fn oversized_headers_are_rejected_without_allocation() {
     let header = |shape: &str| format!("{{'descr':'<f8','fortran_order':False,'shape':{shape}}}");
     let shaped = |shape: &str| npy_of(&npy_file(&header(shape), &[]));
     assert!(matches!(
@@ -312,7 +312,7 @@ fn headers_that_claim_too_much_get_no_memory() {
 }
 
 #[test]
-fn inconsistent_safetensors_are_refused() {
+fn rejects_inconsistent_safetensors() {
     let file = |header: &str, data: usize| {
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend(header.as_bytes());
@@ -385,15 +385,15 @@ fn inconsistent_safetensors_are_refused() {
 }
 
 #[test]
-fn bytes_that_are_no_truth_values_become_true() {
+fn nonzero_bytes_of_bool_become_true() {
     let mut bytes = fixture::VERSION_3.to_vec();
     *bytes.last_mut().unwrap() = 0xff;
     check(&npy_of(&bytes).unwrap(), &[2], &[true, true]);
 }
 
 #[test]
-fn damaged_archives_are_noticed() {
-    // The last element of the last array.
+fn checksums_detect_damaged_archives() {
+    // Damage the last element of the last array.
     let at = fixture::STORED
         .windows(8)
         .rposition(|w| w == 4.0_f64.to_le_bytes())
@@ -405,14 +405,14 @@ fn damaged_archives_are_noticed() {
 }
 
 #[test]
-fn mapped_tensors_are_used_in_place_where_they_are_aligned() {
+fn mapped_tensors_round_trip_aligned_or_not() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.safetensors");
     let tensors = all_types();
     safetensors::save(&path, &tensors).unwrap();
     let mapped = map::tests::map_unchanged(&path);
     assert_same(&mapped.tensors, &tensors);
-    // A file of others, in which a tensor of 4-byte elements comes after one of 3 bytes.
+    // A foreign file, in which a tensor of 4-byte elements follows one of 3 bytes.
     let header = r#"{"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},
 "b":{"dtype":"I32","shape":[1],"data_offsets":[3,7]}}"#;
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();

@@ -1,12 +1,15 @@
-//! ZIP archives, as far as `.npz` files and wheels need them: members stored or deflated, ZIP64 included; no encryption,
-//! no archives in several parts.
+//! ZIP archives, as far as `.npz` files and wheels need them: members stored or deflated, with ZIP64; no encryption, no
+//! multi-part archives.
 //!
-//! Only the central directory is believed, and only after it was found to describe members that lie in
-//! the file without overlapping and that do not claim to hold more than their bytes can.
+//! Only the central directory is used, after a check that its members are inside the file, do not overlap and do not
+//! claim
+//! an impossible compression ratio.
 //!
-//! Ours rather than a crate's. `rawzip` leaves those checks to its caller, and its writer puts sizes into data
-//! descriptors behind the members, which would change the bytes of the files we write. `zip` is many times this
-//! module, with several dependencies, and checks overlaps only on request.
+//! A module of our own rather than a crate: `rawzip` leaves those checks to its caller, and its writer puts sizes into
+//! data
+//! descriptors behind the members, which would change the bytes of the files we write. `zip` is many times larger than
+//! this
+//! module, has several dependencies, and checks overlaps only on request.
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Take, Write};
 use std::path::Path;
@@ -24,13 +27,13 @@ const END: [u8; 4] = *b"PK\x05\x06";
 const END64: [u8; 4] = *b"PK\x06\x06";
 const LOCATOR64: [u8; 4] = *b"PK\x06\x07";
 
-/// What a field says whose value is in a ZIP64 field instead.
-const ELSEWHERE: u32 = u32::MAX;
+/// Value of a field whose actual value is in the ZIP64 extra field.
+const ZIP64_MARKER: u32 = u32::MAX;
 /// Values from here on need ZIP64.
-pub(super) const LIMIT: u64 = ELSEWHERE as u64;
+pub(super) const MIN_ZIP64_VALUE: u64 = ZIP64_MARKER as u64;
 
 /// Deflate's densest code is two bits for 258 bytes: no stream grows by more than this factor.
-const MOST_GROWTH: u64 = 1032;
+const MAX_DEFLATE_RATIO: u64 = 1032;
 
 /// How a member is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub(super) struct Member {
     pub(super) crc: u32,
     pub(super) size: u64,
     compressed: u64,
-    /// Where its local header is.
+    /// Offset of its local header.
     offset: u64,
 }
 
@@ -63,8 +66,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// Opens a member of an archive, decompressed, or `None` if there is no member of this name. Its checksum is left to
-/// the caller, who may have a better one.
+/// Opens a member of an archive, decompressed, or `None` if there is no member with this name. The caller verifies the
+/// checksum, since it may have a better one.
 pub fn open_member(path: impl AsRef<Path>, name: &str) -> Result<Option<Box<dyn Read>>> {
     let path = path.as_ref();
     let (file, len) = open(path)?;
@@ -85,17 +88,19 @@ pub fn open_member(path: impl AsRef<Path>, name: &str) -> Result<Option<Box<dyn 
 pub(super) struct Archive<'a, R> {
     from: R,
     path: &'a Path,
-    /// The central directory: where it is, how long, and of how many members.
+    /// Offset of the central directory.
     start: u64,
+    /// Length of the central directory in bytes.
     len: u64,
+    /// Number of members.
     count: u64,
 }
 
 impl<'a, R: Read + Seek> Archive<'a, R> {
-    /// Finds the directory of an archive of `len` bytes.
+    /// Finds the central directory of an archive of `len` bytes.
     pub(super) fn new(mut from: R, len: u64, path: &'a Path) -> Result<Self> {
         let fail = |reason: &str| bad(path, reason);
-        // The end record is the last thing but for a comment of at most 65535 bytes.
+        // Only a comment of at most 65535 bytes can follow the end record.
         let tail_len = len.min(22 + 65535);
         let tail = at(&mut from, len - tail_len, tail_len, path)?;
         let is_end = |i: &usize| {
@@ -109,7 +114,7 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
         let mut count = u64::from(u16_at(record, 10));
         let mut dir_len = u64::from(u32_at(record, 12));
         let mut start = u64::from(u32_at(record, 16));
-        if count == 0xffff || dir_len == LIMIT || start == LIMIT {
+        if count == 0xffff || dir_len == MIN_ZIP64_VALUE || start == MIN_ZIP64_VALUE {
             let end_at = len - tail_len + end as u64;
             let locator_at = end_at.checked_sub(20);
             let locator_at = locator_at.ok_or_else(|| fail("no ZIP64 locator"))?;
@@ -117,11 +122,14 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             if !locator.starts_with(&LOCATOR64) {
                 return Err(fail("no ZIP64 locator"));
             }
-            let place = u64_at(&locator, 8);
-            if place.checked_add(56).is_none_or(|end| end > locator_at) {
-                return Err(fail("the ZIP64 end record lies outside the file"));
+            let record_at = u64_at(&locator, 8);
+            if record_at
+                .checked_add(56)
+                .is_none_or(|end| end > locator_at)
+            {
+                return Err(fail("the ZIP64 end record is outside the file"));
             }
-            let record = at(&mut from, place, 56, path)?;
+            let record = at(&mut from, record_at, 56, path)?;
             if !record.starts_with(&END64) {
                 return Err(fail("no ZIP64 end record"));
             }
@@ -130,7 +138,7 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             start = u64_at(&record, 48);
         }
         if start.checked_add(dir_len).is_none_or(|end| end > len) {
-            return Err(fail("the directory lies outside the file"));
+            return Err(fail("the directory is outside the file"));
         }
         Ok(Self {
             from,
@@ -153,7 +161,7 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             rest = after;
         }
         if members.len() as u64 != self.count {
-            return Err(bad(path, "the directory has another number of members"));
+            return Err(bad(path, "the number of members does not match the directory"));
         }
         let mut spans: Vec<_> = members
             .iter()
@@ -166,7 +174,7 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
         Ok(members)
     }
 
-    /// The first member of a piece of the directory, and what follows it.
+    /// Parses the first member of a slice of the directory, and returns the rest.
     fn member<'d>(&self, record: &'d [u8]) -> Result<(Member, &'d [u8])> {
         let fail = |reason: &str| bad(self.path, reason);
         if record.len() < 46 || !record.starts_with(&CENTRAL) {
@@ -189,8 +197,8 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             8 => Method::Deflated,
             n => return Err(fail(&format!("compression method {n} is not supported"))),
         };
-        let mut wide = Wide::new(&record[46 + lens[0]..][..lens[1]]);
-        // The order in which the ZIP64 field has them.
+        let mut wide = Zip64Field::new(&record[46 + lens[0]..][..lens[1]]);
+        // In the order of the ZIP64 field.
         let size = wide.value(u32_at(record, 24));
         let compressed = wide.value(u32_at(record, 20));
         let offset = wide.value(u32_at(record, 42));
@@ -201,14 +209,14 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             .checked_add(30)
             .and_then(|at| at.checked_add(compressed));
         if end.is_none_or(|end| end > self.start) {
-            return Err(fail("lies outside the file"));
+            return Err(fail("is outside the file"));
         }
         let possible = match method {
             Method::Stored => size == compressed,
-            Method::Deflated => size / MOST_GROWTH <= compressed,
+            Method::Deflated => size / MAX_DEFLATE_RATIO <= compressed,
         };
         if !possible {
-            return Err(fail("its bytes cannot hold what it claims"));
+            return Err(fail("its compressed size cannot give its uncompressed size"));
         }
         let member = Member {
             name: name.to_owned(),
@@ -221,13 +229,13 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
         Ok((member, after))
     }
 
-    /// The bytes of a member, as they are stored.
+    /// The stored bytes of a member, not decompressed.
     pub(super) fn open(&mut self, member: &Member) -> Result<Take<&mut R>> {
         self.seek(member)?;
         Ok(self.from.by_ref().take(member.compressed))
     }
 
-    /// Goes to the first byte of a member.
+    /// Seeks to the first stored byte of a member.
     fn seek(&mut self, member: &Member) -> Result<()> {
         let header = at(&mut self.from, member.offset, 30, self.path)?;
         let fail = |reason: &str| bad(self.path, format_args!("{:?}: {reason}", member.name));
@@ -237,7 +245,7 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
         let skip = u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
         let data = member.offset + 30 + skip;
         if data + member.compressed > self.start {
-            return Err(fail("lies outside the file"));
+            return Err(fail("is outside the file"));
         }
         self.from
             .seek(SeekFrom::Start(data))
@@ -246,7 +254,7 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
     }
 }
 
-/// `len` bytes from `start` on, which the caller knows to be in the file.
+/// Reads `len` bytes from `start` on, which are known to be inside the file.
 fn at<R: Read + Seek>(from: &mut R, start: u64, len: u64, path: &Path) -> Result<Vec<u8>> {
     let fail = |e: io::Error| -> Error { bad(path, e) };
     let len = usize::try_from(len).map_err(|_| bad(path, "larger than the address space"))?;
@@ -256,10 +264,10 @@ fn at<R: Read + Seek>(from: &mut R, start: u64, len: u64, path: &Path) -> Result
     Ok(out)
 }
 
-/// The ZIP64 field of a member: the values that do not fit where they belong, one after the other.
-struct Wide<'a>(&'a [u8]);
+/// The ZIP64 extra field of a member: the values that exceed their 32-bit fields, in order.
+struct Zip64Field<'a>(&'a [u8]);
 
-impl<'a> Wide<'a> {
+impl<'a> Zip64Field<'a> {
     fn new(mut extra: &'a [u8]) -> Self {
         while extra.len() >= 4 {
             let (id, len) = (u16_at(extra, 0), usize::from(u16_at(extra, 2)));
@@ -274,9 +282,9 @@ impl<'a> Wide<'a> {
         Self(&[])
     }
 
-    /// A value, from here where it is not in its own field.
+    /// Returns the value of a 32-bit field, or the next one from here if that has the marker.
     fn value(&mut self, field: u32) -> Option<u64> {
-        if field != ELSEWHERE {
+        if field != ZIP64_MARKER {
             return Some(field.into());
         }
         let (value, rest) = self.0.split_at_checked(8)?;
@@ -288,11 +296,11 @@ impl<'a> Wide<'a> {
 /// An archive being written.
 pub(super) struct Writer<W> {
     to: W,
-    /// Bytes written.
+    /// Number of bytes written.
     at: u64,
     directory: Vec<u8>,
     count: u64,
-    /// Values from here on are written as ZIP64; [`LIMIT`] but in tests.
+    /// Values from here on are written as ZIP64; [`MIN_ZIP64_VALUE`] except in tests.
     limit: u64,
 }
 
@@ -312,18 +320,18 @@ impl<W: Write> Writer<W> {
         self.to.write_all(bytes)
     }
 
-    /// The field for a value, which goes to `wide` where it does not fit.
+    /// Returns the 32-bit field for a value, and appends the value to `wide` if it is too large.
     fn narrow(&self, value: u64, wide: &mut Vec<u8>) -> u32 {
         match u32::try_from(value) {
             Ok(small) if value < self.limit => small,
             _ => {
                 wide.extend(value.to_le_bytes());
-                ELSEWHERE
+                ZIP64_MARKER
             }
         }
     }
 
-    /// Adds a file, whose bytes are those of `parts`, one after the other.
+    /// Adds a file with the concatenated bytes of `parts`.
     pub(super) fn add(&mut self, name: &str, method: Method, parts: &[&[u8]]) -> io::Result<()> {
         let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, "the name is too long");
         let name_len = u16::try_from(name.len()).map_err(too_long)?;
@@ -350,11 +358,11 @@ impl<W: Write> Writer<W> {
             false => Vec::new(),
         };
         let narrow = |value: u64| match is_wide {
-            true => ELSEWHERE,
+            true => ZIP64_MARKER,
             false => value as u32,
         };
         let sizes = (narrow(compressed), narrow(size));
-        let middle = Middle {
+        let fields = HeaderFields {
             method,
             is_utf8: !name.is_ascii(),
             crc: crc.sum(),
@@ -363,7 +371,7 @@ impl<W: Write> Writer<W> {
         };
         let wide = field(&wide);
         let mut header = LOCAL.to_vec();
-        header.extend(middle.bytes(&wide));
+        header.extend(fields.bytes(&wide));
         header.extend(name.as_bytes());
         header.extend(&wide);
         self.put(&header)?;
@@ -381,13 +389,13 @@ impl<W: Write> Writer<W> {
         let compressed = self.narrow(compressed, &mut wide);
         let offset = self.narrow(offset, &mut wide);
         let wide = field(&wide);
-        let middle = Middle {
+        let fields = HeaderFields {
             sizes: (compressed, size),
-            ..middle
+            ..fields
         };
         self.directory.extend(CENTRAL);
         self.directory.extend(VERSION.to_le_bytes());
-        self.directory.extend(middle.bytes(&wide));
+        self.directory.extend(fields.bytes(&wide));
         // No comment, the first disk, no attributes.
         self.directory.extend([0; 10]);
         self.directory.extend(offset.to_le_bytes());
@@ -419,7 +427,7 @@ impl<W: Write> Writer<W> {
                 record.extend(end.to_le_bytes());
                 record.extend(1_u32.to_le_bytes());
                 self.put(&record)?;
-                (0xffff, ELSEWHERE, ELSEWHERE)
+                (0xffff, ZIP64_MARKER, ZIP64_MARKER)
             }
         };
         let mut record = END.to_vec();
@@ -432,20 +440,20 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// 4.5: the version of the format that has ZIP64.
+/// 4.5: the version of the format with ZIP64.
 const VERSION: u16 = 45;
 
-/// What a member's local and central headers have in common.
-struct Middle {
+/// The common fields of a member's local and central headers.
+struct HeaderFields {
     method: Method,
     is_utf8: bool,
     crc: u32,
-    /// Compressed and not.
+    /// Compressed and uncompressed.
     sizes: (u32, u32),
     name_len: u16,
 }
 
-impl Middle {
+impl HeaderFields {
     fn bytes(&self, wide: &[u8]) -> Vec<u8> {
         let method = match self.method {
             Method::Stored => 0,
@@ -455,7 +463,7 @@ impl Middle {
         out.extend(VERSION.to_le_bytes());
         out.extend((u16::from(self.is_utf8) << 11).to_le_bytes());
         out.extend(u16::to_le_bytes(method));
-        // The first day that the format knows, midnight: files of the same tensors are the same.
+        // A fixed time stamp, the first day of the format: files of the same tensors are identical.
         out.extend([0, 0, 0x21, 0]);
         out.extend(self.crc.to_le_bytes());
         out.extend(self.sizes.0.to_le_bytes());
@@ -466,7 +474,7 @@ impl Middle {
     }
 }
 
-/// A ZIP64 field with these values, if there are any.
+/// A ZIP64 extra field with these values; empty if there are none.
 fn field(values: &[u8]) -> Vec<u8> {
     if values.is_empty() {
         return Vec::new();

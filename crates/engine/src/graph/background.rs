@@ -9,10 +9,10 @@ use crate::{Result, Tensor};
 enum Message {
     Eval(Vec<Tensor>),
     /// Answered when everything before it is done.
-    Mark(Sender<()>),
+    Barrier(Sender<()>),
 }
 
-/// The thread that evaluates, started by the first use. `None` where the system gives no thread.
+/// The queue of the evaluation thread, which the first use starts. `None` if the thread cannot be spawned.
 fn queue() -> &'static Mutex<Option<Sender<Message>>> {
     static QUEUE: OnceLock<Mutex<Option<Sender<Message>>>> = OnceLock::new();
     QUEUE.get_or_init(|| {
@@ -22,11 +22,11 @@ fn queue() -> &'static Mutex<Option<Sender<Message>>> {
             .spawn(move || {
                 for message in receiver {
                     match message {
-                        // An error stays with the tensors: whoever reads them gets it.
+                        // Reading the tensors returns the error again.
                         Message::Eval(tensors) => {
                             let _ = eval(&tensors.iter().collect::<Vec<_>>());
                         }
-                        Message::Mark(done) => {
+                        Message::Barrier(done) => {
                             let _ = done.send(());
                         }
                     }
@@ -44,8 +44,9 @@ fn send(message: Message) -> Result<(), Message> {
     }
 }
 
-/// Begins to compute these tensors and returns. Reading one waits for it; an error in computing one is
-/// returned to whoever reads it. Errors that the tensors carry already are returned at once.
+/// Starts to evaluate these tensors in the background and returns. Reading one waits for it, and returns the error if
+/// the
+/// evaluation failed. Errors that the tensors already carry are returned immediately.
 pub fn async_eval(tensors: &[&Tensor]) -> Result<()> {
     for tensor in tensors {
         tensor.check()?;
@@ -56,11 +57,11 @@ pub fn async_eval(tensors: &[&Tensor]) -> Result<()> {
     }
 }
 
-/// Waits until all that [`async_eval`] began is done.
+/// Waits until all evaluations that [`async_eval`] has started are done.
 pub fn synchronize() {
     let (sender, receiver) = channel();
-    if send(Message::Mark(sender)).is_ok() {
-        // An answer or a thread that is gone: in both cases nothing is left to wait for.
+    if send(Message::Barrier(sender)).is_ok() {
+        // An error means that the thread has ended; then there is nothing to wait for.
         let _ = receiver.recv();
     }
 }

@@ -1,8 +1,10 @@
-//! Elementwise ops that become the last steps of a product.
+//! Elementwise ops fused into the epilogue of a matmul.
 //!
-//! Where the device's kernels can ([`MatmulEpilogue`]), `act(a·b + c) + d` is one launch instead of two, and the product does not go through memory: a bias, an
-//! activation, a residual connection, in this order, each of which may be missing. The bits are the same, since every
-//! step is rounded to its type as it would be by itself.
+//! If the device's kernels support it ([`MatmulEpilogue`]), `act(a·b + c) + d` is one launch instead of two, and the
+//! product
+//! does not go through memory: a bias, an activation and a residual, in this order, each of them optional. The bits are
+//! the
+//! same, since every step is rounded to its dtype as without fusion.
 
 use std::sync::Arc;
 
@@ -11,16 +13,16 @@ use crate::capabilities::MatmulEpilogue;
 use crate::ops::Op;
 use crate::ops::binary::Binary;
 use crate::ops::fused::Action;
-use crate::ops::matmul::{Matmul, Then};
+use crate::ops::matmul::{Matmul, EpilogueSteps};
 use crate::ops::unary::Unary;
 use crate::storage::Storage;
 use crate::tensor::Work;
 use crate::{Scalar, Tensor};
 
-/// A product and the steps after it, as they are found going back from the last one.
+/// A matmul and the steps after it, matched backwards from the last step.
 #[derive(Default)]
 struct Chain {
-    /// Entries that are computed inside the last one.
+    /// Entries that become part of the last one.
     members: Vec<usize>,
     factors: Vec<Tensor>,
     bias: Option<Tensor>,
@@ -29,9 +31,9 @@ struct Chain {
 }
 
 impl Chain {
-    /// The steps after the product.
-    fn steps(&self) -> Then {
-        Then {
+    /// The steps after the matmul.
+    fn steps(&self) -> EpilogueSteps {
+        EpilogueSteps {
             bias: self.bias.is_some(),
             activation: self.activation,
             residual: self.residual.is_some(),
@@ -40,34 +42,34 @@ impl Chain {
 }
 
 impl Schedule {
-    /// Rewrites the last steps after products that nobody else needs.
-    pub(super) fn add_to_products(&mut self) {
+    /// Rewrites the last step of every chain after a matmul into a matmul with an epilogue.
+    pub(super) fn fuse_epilogues(&mut self) {
         let count = self.entries.len();
         if count < 2 {
             return;
         }
-        // A step that joins other elementwise ops costs no launch of its own.
-        let mut joins = vec![false; count];
+        // A step that is fused with later elementwise ops costs no launch of its own.
+        let mut feeds_elementwise = vec![false; count];
         for entry in &self.entries {
             if let Some(work) = &*entry.node.work()
                 && Action::of(&work.op).is_some()
             {
                 for input in &work.inputs {
                     if let Some(&j) = self.index.get(&Arc::as_ptr(&input.node)) {
-                        joins[j] = true;
+                        feeds_elementwise[j] = true;
                     }
                 }
             }
         }
-        for (i, joins) in joins.into_iter().enumerate() {
-            if joins {
+        for (i, feeds_elementwise) in feeds_elementwise.into_iter().enumerate() {
+            if feeds_elementwise {
                 continue;
             }
-            if let Some((chain, target)) = self.steps_after_product(i) {
+            if let Some((chain, target)) = self.match_chain(i) {
                 let op = Matmul {
                     alpha: Scalar::Int(1),
                     beta: Scalar::Int(0),
-                    then: chain.steps(),
+                    epilogue: chain.steps(),
                 };
                 let mut inputs = chain.factors;
                 inputs.extend(chain.bias.into_iter().chain(chain.residual));
@@ -81,26 +83,26 @@ impl Schedule {
         }
     }
 
-    /// The product that an entry is the last step after, with all that is between, and where its value is to go.
-    fn steps_after_product(&self, i: usize) -> Option<(Chain, Option<Storage>)> {
+    /// Matches a chain whose last step is this entry, and returns the entry's target too.
+    fn match_chain(&self, i: usize) -> Option<(Chain, Option<Storage>)> {
         let node = &self.entries[i].node;
-        let epilogue = node.place.device.capabilities().matmul_epilogue;
+        let epilogue = node.placement.device.capabilities().matmul_epilogue;
         if !epilogue.is_supported() {
             return None;
         }
         let work = node.work().clone()?;
         let chain = match &work.op {
             Op::Unary(f) if epilogue.is_activation(*f) => {
-                let chain = self.product_or_sum(&work.inputs[0], i)?;
+                let chain = self.match_biased_matmul(&work.inputs[0], i)?;
                 Chain {
                     activation: Some(*f),
                     ..chain
                 }
             }
-            Op::Binary(Binary::Add) => self.sides(&work.inputs, i, |tensor, other| {
+            Op::Binary(Binary::Add) => self.match_either_side(&work.inputs, i, |tensor, other| {
                 if let Some(chain) = self
-                    .bent(tensor, i, epilogue)
-                    .or_else(|| self.sum(tensor, i))
+                    .match_activation(tensor, i, epilogue)
+                    .or_else(|| self.match_bias(tensor, i))
                 {
                     let residual = Some(other);
                     return Some(Chain { residual, ..chain });
@@ -108,17 +110,17 @@ impl Schedule {
                 let bias = Some(other);
                 Some(Chain {
                     bias,
-                    ..self.product(tensor, i)?
-                })
-            })?,
-            _ => return None,
+                    ..self.match_matmul(tensor, i)?
+                    })
+                    })?,
+                    _ => return None,
         };
         let allowed = epilogue.allows(chain.steps(), node.dtype);
         allowed.then_some((chain, work.target))
     }
 
-    /// Finds a chain on either side of a sum; the other one is broadcast to the result.
-    fn sides(
+    /// Matches a chain on either side of an addition; the other side is broadcast to the result.
+    fn match_either_side(
         &self,
         inputs: &[Tensor],
         i: usize,
@@ -126,7 +128,7 @@ impl Schedule {
     ) -> Option<Chain> {
         (0..2).find_map(|side| {
             let other = &inputs[1 - side];
-            // A number of the program is in no memory.
+            // A scalar constant has no storage.
             if other.node.constant.is_some() {
                 return None;
             }
@@ -136,46 +138,52 @@ impl Schedule {
         })
     }
 
-    /// The activation that a tensor is, which only entry `user` needs.
-    fn bent(&self, tensor: &Tensor, user: usize, epilogue: MatmulEpilogue) -> Option<Chain> {
-        let (j, work) = self.alone(tensor, user)?;
+    /// Matches `act(…)` with a single use, by entry `user`.
+    fn match_activation(
+        &self,
+        tensor: &Tensor,
+        user: usize,
+        epilogue: MatmulEpilogue,
+    ) -> Option<Chain> {
+        let (j, work) = self.single_use(tensor, user)?;
         let Op::Unary(f) = work.op else { return None };
         if !epilogue.is_activation(f) {
             return None;
         }
-        let mut chain = self.product_or_sum(&work.inputs[0], j)?;
+        let mut chain = self.match_biased_matmul(&work.inputs[0], j)?;
         chain.activation = Some(f);
         chain.members.push(j);
         Some(chain)
     }
 
-    fn product_or_sum(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
-        let product = self.product(tensor, user);
-        product.or_else(|| self.sum(tensor, user))
+    /// Matches `a·b` or `a·b + bias`.
+    fn match_biased_matmul(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
+        let chain = self.match_matmul(tensor, user);
+        chain.or_else(|| self.match_bias(tensor, user))
     }
 
-    /// The sum of a product and something else that a tensor is, which only entry `user` needs.
-    fn sum(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
-        let (j, work) = self.alone(tensor, user)?;
+    /// Matches `a·b + bias` with a single use, by entry `user`.
+    fn match_bias(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
+        let (j, work) = self.single_use(tensor, user)?;
         let Op::Binary(Binary::Add) = work.op else {
             return None;
         };
-        let mut chain = self.sides(&work.inputs, j, |tensor, other| {
+        let mut chain = self.match_either_side(&work.inputs, j, |tensor, other| {
             let bias = Some(other);
             Some(Chain {
                 bias,
-                ..self.product(tensor, j)?
+                ..self.match_matmul(tensor, j)?
             })
         })?;
         chain.members.push(j);
         Some(chain)
     }
 
-    /// The product that a tensor is, without factors, which only entry `user` needs.
-    fn product(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
-        let (j, work) = self.alone(tensor, user)?;
+    /// Matches `a·b` without `alpha` and `c` and with a single use, by entry `user`.
+    fn match_matmul(&self, tensor: &Tensor, user: usize) -> Option<Chain> {
+        let (j, work) = self.single_use(tensor, user)?;
         let is_plain = match &work.op {
-            Op::Matmul(op) => op.alpha == Scalar::Int(1) && op.then == Then::NOTHING,
+            Op::Matmul(op) => op.alpha == Scalar::Int(1) && op.epilogue == EpilogueSteps::NONE,
             _ => false,
         };
         (is_plain && work.inputs.len() == 2).then(|| Chain {
@@ -185,17 +193,17 @@ impl Schedule {
         })
     }
 
-    /// The entry of a tensor that only entry `user` needs, as it is, and its work.
-    fn alone(&self, tensor: &Tensor, user: usize) -> Option<(usize, Work)> {
+    /// The entry and work of a tensor whose only use is by entry `user`, with the same shape, dtype and device.
+    fn single_use(&self, tensor: &Tensor, user: usize) -> Option<(usize, Work)> {
         let &j = self.index.get(&Arc::as_ptr(&tensor.node))?;
         let (entry, user) = (&self.entries[j], &self.entries[user]);
-        let alone = entry.uses == 1 && !entry.root && !entry.inlined && self.may_inline(j);
-        let same = tensor.layout().is_whole()
+        let is_only_use = entry.uses == 1 && !entry.root && !entry.inlined && self.may_inline(j);
+        let matches = tensor.layout().is_whole()
             && *tensor.shape() == user.node.shape
             && tensor.node.shape == user.node.shape
             && tensor.node.dtype == user.node.dtype
-            && entry.node.place.device == user.node.place.device;
-        if !alone || !same {
+            && entry.node.placement.device == user.node.placement.device;
+        if !is_only_use || !matches {
             return None;
         }
         let work = entry.node.work().clone()?;

@@ -1,8 +1,10 @@
-//! Elementwise ops joined into one pass over memory.
+//! Fusion of elementwise ops into one pass over memory.
 //!
-//! A node joins the one that uses it when both work element by element on the same shape and nothing else
-//! in the schedule needs its value in memory. A handle that the program still holds does not prevent it:
-//! the value is computed again if it is asked for, but once only; the next time the node is kept.
+//! A node is fused into its user if both are elementwise on the same shape and nothing else in the schedule needs its
+//! value
+//! in memory. A handle that the program still has does not prevent this: if the value is requested later, it is
+//! recomputed,
+//! but only once; the next time the node is kept.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,32 +15,33 @@ use crate::ops::Op;
 use crate::ops::fused::{Action, Fused, Step};
 use crate::tensor::{Node, Work};
 
-/// Steps of a program; each value of it is a block of the fastest cache.
-const MAX_STEPS: usize = 24;
+/// Maximum number of steps of a program; each value of it occupies a block of the L1 cache.
+const MAX_FUSED_STEPS: usize = 24;
 
-/// Who needs a value, as far as is known.
+/// The users of a value, as far as they have been visited.
 #[derive(Clone, Copy, PartialEq)]
-enum Wanted {
-    Nobody,
+enum Users {
+    None,
     /// Only the program of this entry, element by element.
     Program(usize),
-    /// Others, who read it from memory.
+    /// Others, which read it from memory.
     Memory,
 }
 
 impl Schedule {
-    /// Decides for every elementwise node whether it joins its users, and rewrites those.
-    pub(super) fn fuse(&mut self) {
+    /// Fuses every elementwise node into its users where possible, and rewrites those.
+    pub(super) fn fuse_elementwise(&mut self) {
         let count = self.entries.len();
         if count < 2 {
             return;
         }
-        // The entry in whose program each one is computed: itself, or one further back. Entries come
-        // after their inputs, so going backwards all users of one are decided before it is.
+        // The entry whose program computes each entry: itself, or a later one. Entries come after their inputs, so
+        // going
+        // backwards, all users of an entry are decided before it is.
         let mut home: Vec<usize> = (0..count).collect();
-        let mut wanted = vec![Wanted::Nobody; count];
+        let mut users = vec![Users::None; count];
         let mut steps = vec![1; count];
-        // What each program reads, at most: a value that is used twice counts twice.
+        // Upper bound on the inputs of each program: a value that is used twice counts twice.
         let mut reads = vec![0; count];
         for i in (0..count).rev() {
             let entry = &self.entries[i];
@@ -49,11 +52,11 @@ impl Schedule {
             }
             let pointwise = Action::of(&w.op).is_some();
             reads[i] = w.inputs.len();
-            let max_inputs = entry.node.place.device.capabilities().max_fused_inputs;
-            if let Wanted::Program(h) = wanted[i]
+            let max_inputs = entry.node.placement.device.capabilities().max_fused_inputs;
+            if let Users::Program(h) = users[i]
                 && pointwise
                 && !entry.root
-                && steps[h] < MAX_STEPS
+                && steps[h] < MAX_FUSED_STEPS
                 && reads[h] + reads[i] - 1 <= max_inputs
                 && self.may_inline(i)
             {
@@ -65,18 +68,18 @@ impl Schedule {
                 let Some(&j) = self.index.get(&Arc::as_ptr(&input.node)) else {
                     continue;
                 };
-                let joins = pointwise
-                    && input.node.place.device == entry.node.place.device
+                let can_fuse = pointwise
+                    && input.node.placement.device == entry.node.placement.device
                     && input.layout().is_whole()
                     && *input.shape() == entry.node.shape
-                    // Seen under another shape, its own inputs would be broadcast to that.
+                    // Through another shape, its own inputs would have to be broadcast to that.
                     && input.node.shape == entry.node.shape
-                    && matches!(wanted[j], Wanted::Nobody | Wanted::Program(_));
-                wanted[j] = match wanted[j] {
-                    Wanted::Nobody if joins => Wanted::Program(home[i]),
-                    Wanted::Program(h) if joins && h == home[i] => wanted[j],
-                    _ => Wanted::Memory,
-                };
+                    && matches!(users[j], Users::None | Users::Program(_));
+                    users[j] = match users[j] {
+                    Users::None if can_fuse => Users::Program(home[i]),
+                    Users::Program(h) if can_fuse && h == home[i] => users[j],
+                    _ => Users::Memory,
+                    };
             }
         }
         for i in 0..count {
@@ -96,16 +99,16 @@ impl Schedule {
         }
     }
 
-    /// Whether a node may be computed without being kept.
+    /// Returns `true` if a node may be computed without being kept.
     pub(super) fn may_inline(&self, i: usize) -> bool {
         let entry = &self.entries[i];
         // Its owners in the schedule are its users and the entry itself.
-        let held = Arc::strong_count(&entry.node) > entry.uses + 1;
-        !held || !entry.node.inlined.load(Ordering::Relaxed)
+        let has_handle = Arc::strong_count(&entry.node) > entry.uses + 1;
+        !has_handle || !entry.node.inlined.load(Ordering::Relaxed)
     }
 }
 
-/// A value of a program being built: inputs and steps are numbered apart until all inputs are known.
+/// A value of a program being built: inputs and steps are numbered separately until all inputs are known.
 #[derive(Clone, Copy)]
 enum Value {
     Input(usize),
@@ -116,12 +119,12 @@ struct Builder<'a> {
     member: &'a dyn Fn(&Tensor) -> bool,
     inputs: Vec<Tensor>,
     steps: Vec<(Action, [Value; 3], crate::DType)>,
-    // A program is short: looking through it is quicker than a table.
+    // A program is short: a linear search is faster than a hash map.
     done: Vec<(*const Node, Value)>,
 }
 
 impl<'a> Builder<'a> {
-    /// The program of a node and the members it takes in.
+    /// Builds the program of a node and its members.
     fn build(node: &Node, work: &Work, member: &'a dyn Fn(&Tensor) -> bool) -> Work {
         let mut builder = Self {
             member,
@@ -151,7 +154,7 @@ impl<'a> Builder<'a> {
     }
 
     fn step(&mut self, node: &Node, work: &Work) -> Value {
-        let action = Action::of(&work.op).expect("only elementwise nodes join");
+        let action = Action::of(&work.op).expect("only elementwise nodes are fused");
         let mut args = [Value::Input(0); 3];
         for (arg, input) in args.iter_mut().zip(&work.inputs) {
             *arg = self.value(input);
@@ -166,7 +169,7 @@ impl<'a> Builder<'a> {
             if let Some(&(_, value)) = self.done.iter().find(|(node, _)| *node == key) {
                 return value;
             }
-            // Another thread may have computed or rewritten it by now; then it is read as it is.
+            // Another thread may have computed or rewritten it by now; then it becomes an input.
             let work = tensor.node.work();
             if let Some(w) = &*work
                 && Action::of(&w.op).is_some()

@@ -1,4 +1,4 @@
-//! What an evaluation would do, for people to read and tests to count.
+//! `explain`: the schedule of an evaluation, for people to read and tests to count.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::ops::fused::{Action, Step};
 use crate::tensor::Node;
 use crate::{DType, Result, Shape, Tensor, dispatch};
 
-/// What [`eval`](super::eval) would do: its kernels in order, and the memory they need.
+/// The schedule of an [`eval`](super::eval): its kernels in order, and the memory they need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
     /// The kernels, in order.
     pub steps: Vec<PlannedStep>,
-    /// The most bytes that results hold at once, inputs that exist already not counted.
+    /// Peak memory of the results in bytes, without inputs that exist already.
     pub peak_bytes: usize,
 }
 
@@ -25,21 +25,21 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlannedStep {
-    /// The op, or the ops joined into one pass.
+    /// The op, or the fused ops.
     pub ops: Vec<&'static str>,
     /// The shape of its result.
     pub shape: Shape,
     /// The type of its result.
     pub dtype: DType,
-    /// Bytes that it reads at least: each element of its inputs once.
+    /// Bytes read, counting each element of the inputs once.
     pub bytes_read: usize,
-    /// Bytes that it writes.
+    /// Bytes written.
     pub bytes_written: usize,
-    /// Whether the result takes the memory of an input.
+    /// Whether an input is donated to the result.
     pub in_place: bool,
 }
 
-/// What evaluating these tensors would do. Nothing is computed.
+/// Returns the schedule of evaluating these tensors. Nothing is computed.
 ///
 /// ```
 /// use bessemer::{DType, Tensor, explain};
@@ -70,31 +70,31 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
         steps: Vec::new(),
         peak_bytes: 0,
     };
-    let mut held: HashMap<*const Node, usize> = HashMap::new();
+    let mut live: HashMap<*const Node, usize> = HashMap::new();
     for entry in entries() {
         let node = &entry.node;
         let work = node.work();
         let Some(w) = &*work else { continue };
         let bytes = node.shape.count() * node.dtype.size();
-        let ours = |t: &Tensor| schedule.index.contains_key(&Arc::as_ptr(&t.node));
+        let is_scheduled = |t: &Tensor| schedule.index.contains_key(&Arc::as_ptr(&t.node));
         let in_place = w.inputs.iter().enumerate().any(|(i, t)| {
             let users = uses.get(&Arc::as_ptr(&t.node));
-            ours(t) && users == Some(&1) && dispatch::may_take(&w.op, node, i, t)
+            is_scheduled(t) && users == Some(&1) && dispatch::may_donate(&w.op, node, i, t)
         });
-        // An alias has the memory of what it stands for, which its users keep from then on.
+        // An alias shares the memory of its input, which the alias's users keep alive from then on.
         if !in_place && !matches!(w.op, Op::Alias(_)) {
-            held.insert(Arc::as_ptr(node), bytes);
-        }
-        plan.peak_bytes = plan.peak_bytes.max(held.values().sum());
+            live.insert(Arc::as_ptr(node), bytes);
+            }
+            plan.peak_bytes = plan.peak_bytes.max(live.values().sum());
         for input in &w.inputs {
             let key = Arc::as_ptr(&input.node);
             let left = uses.entry(key).or_default();
             *left -= 1;
             if *left == 0
-                && held.remove(&key).is_some()
+                && live.remove(&key).is_some()
                 && (in_place || matches!(w.op, Op::Alias(_)))
             {
-                held.insert(Arc::as_ptr(node), bytes);
+                live.insert(Arc::as_ptr(node), bytes);
             }
         }
         let weights = match &w.op {
@@ -108,7 +108,7 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
             bytes_read: w
                 .inputs
                 .iter()
-                .filter(|t| t.is_evaluated() || ours(t))
+                .filter(|t| t.is_evaluated() || is_scheduled(t))
                 .map(bytes_read)
                 .sum::<usize>()
                 + weights,
@@ -119,7 +119,7 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Bytes of the different elements that a tensor shows; numbers of the program are in no memory.
+/// Bytes of the distinct elements of a tensor; scalar constants have no storage.
 fn bytes_read(tensor: &Tensor) -> usize {
     if tensor.node.constant.is_some() {
         return 0;
@@ -139,9 +139,9 @@ fn names(op: &Op) -> Vec<&'static str> {
     };
     match op {
         Op::Fused(fused) => fused.steps.iter().map(of_step).collect(),
-        Op::Matmul(product) => {
-            // What they are computed as does not matter here.
-            let steps = product.then.steps(DType::F32);
+        Op::Matmul(matmul) => {
+            // The dtype does not matter for the names.
+            let steps = matmul.epilogue.steps(DType::F32);
             let names = steps.iter().map(of_step);
             [op.name()].into_iter().chain(names).collect()
         }
@@ -152,10 +152,10 @@ fn names(op: &Op) -> Vec<&'static str> {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.steps.iter().enumerate() {
-            let place = if step.in_place { ", in place" } else { "" };
+            let in_place = if step.in_place { ", in place" } else { "" };
             writeln!(
                 f,
-                "{:>3}  {} -> {} {} ({} B read, {} B written{place})",
+                "{:>3}  {} -> {} {} ({} B read, {} B written{in_place})",
                 i + 1,
                 step.ops.join(" "),
                 step.dtype,
@@ -164,6 +164,6 @@ impl fmt::Display for Plan {
                 step.bytes_written,
             )?;
         }
-        write!(f, "at most {} B held at once", self.peak_bytes)
+        write!(f, "peak memory {} B", self.peak_bytes)
     }
 }

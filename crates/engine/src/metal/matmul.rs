@@ -21,7 +21,7 @@ use super::mps;
 use super::msl_struct::msl_struct;
 use super::record::{LaunchBuilder, Recorder};
 use super::view::{self, ViewStrides, Walk};
-use crate::ops::matmul::{Matmul, Then};
+use crate::ops::matmul::{Matmul, EpilogueSteps};
 use crate::ops::unary::Unary;
 use crate::{DType, Layout, Result, Scalar, Shape};
 
@@ -157,8 +157,8 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let mut others = inputs[2..].iter().copied();
-    let epilogue = match op.then {
-        Then::NOTHING => Epilogue {
+    let epilogue = match op.epilogue {
+        EpilogueSteps::NONE => Epilogue {
             alpha: op.alpha,
             beta: op.beta,
             // With a factor of 0 it does not count, even if it is NaN.

@@ -47,7 +47,7 @@ pub(crate) fn inputs(table: &RopeTable, positions: Option<Tensor>) -> (&Tensor, 
         true => p.cast(DType::F32),
         false => p.cast(DType::I64),
     });
-    (table.turns(), positions)
+    (table.revolutions(), positions)
 }
 
 pub(crate) fn record(

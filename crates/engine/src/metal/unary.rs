@@ -4,7 +4,7 @@ use super::fused;
 use super::input::{Input, Output};
 use super::record::Recorder;
 use crate::ops::fused::Action;
-use crate::ops::unary::{Answer, Unary};
+use crate::ops::unary::{UnaryResult, Unary};
 use crate::{DType, Kind, Result};
 
 /// Records the op.
@@ -22,9 +22,9 @@ pub(super) fn result(op: Unary, dtype: DType) -> Option<DType> {
     let kind = dtype.kind();
     match op.result() {
         _ if matches!(op, Unary::BitwiseNot) && kind == Kind::Float => None,
-        Answer::Float if kind != Kind::Float => None,
-        Answer::Number if kind == Kind::Bool => None,
-        Answer::Bool => Some(DType::Bool),
+        UnaryResult::Float if kind != Kind::Float => None,
+        UnaryResult::Number if kind == Kind::Bool => None,
+        UnaryResult::Bool => Some(DType::Bool),
         _ => Some(dtype),
     }
 }

@@ -3,7 +3,7 @@
 use super::{Meta, Rule};
 use crate::{Result, Tensor};
 
-/// The value of its input, which is whole.
+/// The value of its input, which is contiguous at offset 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Alias;
 

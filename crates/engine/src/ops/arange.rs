@@ -1,4 +1,4 @@
-//! `arange`, `linspace`: numbers at equal distances.
+//! `arange`, `linspace`: evenly spaced values.
 
 use super::{Meta, Rule};
 use crate::{DType, Error, Result, Scalar, Shape, Tensor};
@@ -9,7 +9,7 @@ pub(crate) struct Arange {
     pub(crate) start: Scalar,
     pub(crate) step: Scalar,
     pub(crate) len: usize,
-    /// The last one, where it must be exact whatever the steps add up to.
+    /// The last value, if it must be exact in spite of rounding.
     pub(crate) last: Option<Scalar>,
     pub(crate) dtype: DType,
 }
@@ -25,8 +25,8 @@ impl Rule for Arange {
 }
 
 impl Tensor {
-    /// `start`, `start + step`, … as long as they are before `stop`, as in NumPy. Integers are counted
-    /// exactly when all three numbers are integers.
+    /// The values `start`, `start + step`, … before `stop`, as in NumPy. The arithmetic is exact if all three are
+    /// integers.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};
@@ -65,7 +65,7 @@ impl Tensor {
                     ));
                 }
                 if len > isize::MAX as f64 {
-                    return Err(invalid("more numbers than memory has room for"));
+                    return Err(invalid("the result is larger than the address space"));
                 }
                 len.max(0.0) as usize
             } else {
@@ -79,7 +79,7 @@ impl Tensor {
                     (a - b - s - 1).div_euclid(-s)
                 };
                 usize::try_from(len.max(0))
-                    .map_err(|_| invalid("more numbers than memory has room for"))?
+                    .map_err(|_| invalid("the result is larger than the address space"))?
             };
             if len > 0 && !float {
                 start.fit("arange", dtype)?;
@@ -99,7 +99,7 @@ impl Tensor {
         })
     }
 
-    /// `n` numbers at equal distances from `start` to `stop`, both included, as in NumPy.
+    /// `n` evenly spaced values from `start` to `stop`, both included, as in NumPy.
     pub fn linspace(start: f64, stop: f64, n: usize, dtype: DType) -> Self {
         Self::attempt(|| {
             if dtype == DType::Bool {

@@ -1,12 +1,12 @@
-//! `argmin`, `argmax`: where the least or greatest element is.
+//! `argmin`, `argmax`: the index of the minimum or maximum.
 
 use super::{Meta, Rule};
 use crate::{Axes, DType, Error, Result, Tensor};
 
-/// The index of the least or greatest element along an axis.
+/// The index of the minimum or maximum along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ArgReduce {
-    /// The greatest, not the least.
+    /// Whether it is the maximum.
     pub(crate) max: bool,
     pub(crate) axis: usize,
     pub(crate) keepdims: bool,
@@ -23,7 +23,7 @@ impl Rule for ArgReduce {
             return Err(Error::BadShape {
                 op: self.name(),
                 shape: *shape,
-                reason: "an empty axis has no least or greatest element".to_owned(),
+                reason: "an empty axis has no minimum or maximum".to_owned(),
             });
         }
         let mut axes = Axes::default();
@@ -48,16 +48,16 @@ impl Tensor {
         })
     }
 
-    /// The index, in `i64`, of the least element along `axis`: of the first where several are equal, of
-    /// the first NaN where there is one. The axis is gone from the shape, or has length 1 where
-    /// `keepdims`. An error where the axis is empty.
+    /// The index, as `i64`, of the minimum along `axis`: the first one among equals, the first NaN if there is one. The
+    /// axis
+    /// is removed, or has length 1 with `keepdims`. An empty axis is an error.
     pub fn argmin(&self, axis: isize, keepdims: bool) -> Self {
         self.arg_reduce(false, axis, keepdims)
     }
 
-    /// The index, in `i64`, of the greatest element along `axis`: of the first where several are equal,
-    /// of the first NaN where there is one. The axis is gone from the shape, or has length 1 where
-    /// `keepdims`. An error where the axis is empty.
+    /// The index, as `i64`, of the maximum along `axis`: the first one among equals, the first NaN if there is one. The
+    /// axis
+    /// is removed, or has length 1 with `keepdims`. An empty axis is an error.
     ///
     /// ```
     /// # use bessemer::Tensor;

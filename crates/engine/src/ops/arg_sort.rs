@@ -1,9 +1,9 @@
-//! `argsort`: the order that sorts.
+//! `argsort`: the indices that sort an axis.
 
 use super::{Meta, Rule};
 use crate::{DType, Result, Tensor};
 
-/// The indices of the elements along an axis in ascending order of those.
+/// The indices of the elements along an axis, in ascending order of the elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ArgSort {
     pub(crate) axis: usize,
@@ -20,9 +20,9 @@ impl Rule for ArgSort {
 }
 
 impl Tensor {
-    /// The indices, in `i64`, of the elements along `axis` in ascending order of the elements; the shape
-    /// stays. The first index comes first where elements are equal, such as zeros of either sign. NaN
-    /// come last.
+    /// The indices, as `i64`, that sort the elements along `axis` in ascending order; the shape is unchanged. The sort
+    /// is
+    /// stable, zeros of either sign are equal, and NaN sorts last.
     pub fn argsort(&self, axis: isize) -> Self {
         if self.check().is_err() {
             return self.clone();

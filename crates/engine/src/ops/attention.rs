@@ -1,16 +1,16 @@
-//! `attention`: scaled dot products of queries and keys, their softmax, and sums of values weighted by it.
+//! `attention`: scaled dot-product attention.
 
 use super::group_norm::computed_in;
 use super::{Meta, Rule};
 use crate::{DType, Error, Result, Shape, Tensor};
 
-/// Softmax of `scale * q kᵀ`, masked, times `v`. The inputs are `q`, `k`, `v` and, if there is one, the
-/// mask, broadcast to the scores.
+/// `softmax(mask(scale * q kᵀ)) v`. The inputs are `q`, `k`, `v` and, if there is one, the mask, broadcast to the
+/// scores.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Attention {
-    /// The bits of a number, so that equal ones are found equal.
+    /// The bits of an `f64`: equal ops must compare equal.
     scale: u64,
-    /// The bits of a number.
+    /// The bits of an `f64`.
     soft_cap: Option<u64>,
     pub(crate) causal: bool,
     pub(crate) window: Option<usize>,
@@ -25,9 +25,9 @@ impl Attention {
         self.soft_cap.map(f64::from_bits)
     }
 
-    /// The keys, of `keys`, that query `i` of `queries` may see, masks apart.
+    /// The range of the `keys` that query `i` of `queries` attends to, before masks.
     pub(crate) fn reach(&self, i: usize, queries: usize, keys: usize) -> std::ops::Range<usize> {
-        // Where the query stands among the keys, plus `queries` to keep it above 0.
+        // The position of the query among the keys, plus `queries` to keep it above 0.
         let at = keys + i;
         let (mut low, mut high) = (0, keys);
         if self.causal {
@@ -66,54 +66,56 @@ impl Rule for Attention {
             })
         };
         if q[0] != k[0] || q[3] != k[3] {
-            return mismatch(q, k, "queries and keys must have as many batches and dims");
+            return mismatch(q, k, "queries and keys must have the same batch and dim");
         }
         if k[..3] != v[..3] {
             return mismatch(
                 k,
                 v,
-                "keys and values must have as many batches, heads and rows",
+                "keys and values must have the same batch, heads and length",
             );
         }
         if q[1] != k[1] && (k[1] == 0 || q[1] % k[1] != 0) {
-            return mismatch(q, k, "heads of queries must be a multiple of heads of keys");
+            return mismatch(q, k, "the query heads must be a multiple of the key heads");
         }
         Ok((inputs[0].dtype(), q.with(3, v[3])))
     }
 }
 
-/// What [`Tensor::attention`] does besides its formula; nothing by default.
+/// Options of [`Tensor::attention`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionOptions<'a> {
-    /// What scores are multiplied with; `1 / sqrt(dim)` where `None`.
+    /// Factor of the scores; `None` stands for `1 / sqrt(dim)`.
     pub scale: Option<f64>,
-    /// Whether a query sees only keys up to its own position. The last query stands at the last key, so
-    /// query `i` of `n` sees keys up to `keys - n + i`.
+    /// Whether queries attend only to keys up to their own position. The last query is at the position of the last key,
+    /// so
+    /// query `i` of `n` attends to keys up to `keys - n + i`.
     pub causal: bool,
-    /// Which keys a query sees, where it is `bool`; what is added to the scores, where it is a float.
-    /// Anything that can be broadcast to `[batch, heads, queries, keys]`.
+    /// A mask that broadcasts to `[batch, heads, queries, keys]`: `bool` selects the keys to attend to, a float is
+    /// added to
+    /// the scores.
     pub mask: Option<&'a Tensor>,
-    /// How far back a query sees: keys `window` positions or more before its own are hidden. With `causal`
-    /// it sees the last `window` keys, its own included.
+    /// Sliding window: keys `window` positions or more before the query are masked. With `causal` a query attends to
+    /// the last
+    /// `window` keys, its own included.
     pub window: Option<usize>,
-    /// Scores are bent into `-cap ..= cap` by `cap * tanh(score / cap)`, before any mask.
+    /// Logit soft-capping: scores become `cap * tanh(score / cap)`, before any mask.
     pub soft_cap: Option<f64>,
 }
 
 impl Tensor {
-    /// Attention of these queries: `softmax(scale * q kᵀ + mask) v`, each head on its own.
+    /// Scaled dot-product attention with this tensor as the queries: `softmax(scale * q kᵀ + mask) v` per head.
     ///
     /// Shape: `self` is `[batch, heads, queries, dim]`, `keys` `[batch, key heads, keys, dim]`, `values`
     /// `[batch, key heads, keys, value dim]`; the result is `[batch, heads, queries, value dim]`. Where
-    /// there are fewer key heads, neighbouring heads of queries share one (grouped-query attention).
-    /// Only the last axis of each must be without gaps to be read in place.
+    /// there are fewer key heads, neighbouring query heads share one (grouped-query attention).
+    /// Inputs are read in place if their last axis is contiguous.
     ///
-    /// Type: all are converted to the float in which they meet; `f16`, `bf16` and `f32` are computed in
-    /// `f32`, and rounded once, `f64` in `f64`. The scores are never all in memory: blocks of keys are
-    /// taken in one after the other, with a running maximum and sum.
-    /// NaN: a query with a NaN, or with a NaN among the keys it sees, answers NaN. A query that sees no
-    /// key (there are none, or all are masked) answers 0, not NaN: it adds nothing. Empty: no queries, no
-    /// result.
+    /// Type: all are converted to the float that they promote to; `f16`, `bf16` and `f32` are computed in
+    /// `f32` and rounded once, `f64` in `f64`. The scores are never all in memory: blocks of keys are
+    /// processed with an online softmax.
+    /// NaN: a NaN in a query, or in a key it attends to, makes its result NaN. A query that attends to no
+    /// key (there are none, or all are masked) gives 0, not NaN. Empty: without queries the result is empty.
     ///
     /// ```
     /// # use bessemer::{AttentionOptions, Tensor};
@@ -125,8 +127,8 @@ impl Tensor {
     /// # Ok::<(), bessemer::Error>(())
     /// ```
     pub fn attention(&self, keys: &Self, values: &Self, options: &AttentionOptions<'_>) -> Self {
-        let met = self.dtype().promote(keys.dtype()).promote(values.dtype());
-        let dtype = met.to_float();
+        let promoted = self.dtype().promote(keys.dtype()).promote(values.dtype());
+        let dtype = promoted.to_float();
         let [q, k, v] = [self, keys, values].map(|t| t.cast(dtype));
         let dim = q.shape().last().copied().unwrap_or(1);
         let op = Attention {
@@ -145,17 +147,17 @@ impl Tensor {
             for t in [&q, &k, &v, mask] {
                 t.check()?;
             }
-            // The rule first: it says what is wrong with the shapes that the mask is measured by.
+            // Check the shapes first: the mask is broadcast to the scores that they imply.
             op.infer(&[&q, &k, &v])?;
             let scores = q.shape().with(3, k.shape()[2]);
             let mask = match mask.dtype() {
                 DType::Bool => mask.clone(),
-                met if met.is_float() => mask.cast(dtype),
-                met => {
+                float if float.is_float() => mask.cast(dtype),
+                other => {
                     return Err(Error::BadDType {
                         op: "attention",
-                        dtype: met,
-                        expected: "a mask is bool (which keys to see) or float (added to the scores)",
+                        dtype: other,
+                        expected: "a mask is bool (keys to attend to) or float (added to the scores)",
                     });
                 }
             };
@@ -165,8 +167,7 @@ impl Tensor {
         })
     }
 
-    /// [`Tensor::attention`] as a formula of simpler ops, with all scores in memory, which tests compare
-    /// with it.
+    /// [`Tensor::attention`] as a formula of simpler ops, with all scores in memory, for tests.
     #[doc(hidden)]
     pub fn decompose_attention(
         &self,
@@ -175,10 +176,11 @@ impl Tensor {
         options: &AttentionOptions<'_>,
     ) -> Self {
         Self::attempt(|| {
-            // The op itself says what is wrong with its inputs.
+            // The op checks the inputs.
             self.attention(keys, values, options).check()?;
-            let met = self.dtype().promote(keys.dtype()).promote(values.dtype());
-            let wide = computed_in(met.to_float());
+            let dtype = self.dtype().promote(keys.dtype()).promote(values.dtype());
+            let dtype = dtype.to_float();
+            let wide = computed_in(dtype);
             let [q, k, v] = [self, keys, values].map(|t| t.cast(wide));
             let (&[b, h, n, d], &[_, shared, m, _]) = (&q.shape()[..], &k.shape()[..]) else {
                 unreachable!("checked");
@@ -191,27 +193,27 @@ impl Tensor {
                 Some(cap) => (scores / cap).tanh() * cap,
                 None => scores,
             };
-            // How many positions before its own a query finds a key.
+            // The distance in positions from a query back to a key.
             let at = Self::arange(0, n, 1, DType::I64).expand_dims(1) + (m as i64 - n as i64);
             let back = at - Self::arange(0, m, 1, DType::I64);
-            let mut seen = back.ge(i64::MIN);
+            let mut visible = back.ge(i64::MIN);
             if options.causal {
-                seen = seen & back.ge(0);
+                visible = visible & back.ge(0);
             }
             if let Some(window) = options.window {
-                seen = seen & back.lt(i64::try_from(window).unwrap_or(i64::MAX));
+                visible = visible & back.lt(i64::try_from(window).unwrap_or(i64::MAX));
             }
             let scores = match options.mask {
                 Some(mask) if mask.dtype() == DType::Bool => mask.select(scores, f64::NEG_INFINITY),
                 Some(mask) => scores + mask.cast(wide),
                 None => scores,
             };
-            let scores = seen.select(scores, f64::NEG_INFINITY).cast(wide);
-            let blind = scores.eq(f64::NEG_INFINITY).all(&[-1], true);
-            let weights = blind.select(0.0, scores.softmax(-1)).cast(wide);
+            let scores = visible.select(scores, f64::NEG_INFINITY).cast(wide);
+            let all_masked = scores.eq(f64::NEG_INFINITY).all(&[-1], true);
+            let weights = all_masked.select(0.0, scores.softmax(-1)).cast(wide);
             let weights = weights.reshape([b, shared, group, n, m]);
             let sums = weights.matmul(&v.expand_dims(2));
-            Ok(sums.reshape([b, h, n, v.shape()[3]]).cast(met.to_float()))
+            Ok(sums.reshape([b, h, n, v.shape()[3]]).cast(dtype))
         })
     }
 }
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(op(true, Some(2)).reach(0, 2, 5), 2..4);
         assert_eq!(op(false, Some(2)).reach(0, 3, 5), 1..5);
         assert_eq!(op(true, Some(0)).reach(1, 2, 5), 5..5);
-        // More queries than keys: the first ones see nothing.
+        // More queries than keys: the first ones attend to nothing.
         assert_eq!(op(true, None).reach(0, 3, 1), 0..0);
         assert_eq!(op(true, None).reach(2, 3, 1), 0..1);
         assert_eq!(op(true, Some(usize::MAX)).reach(2, 3, 1), 0..1);

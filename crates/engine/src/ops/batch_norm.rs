@@ -1,17 +1,18 @@
-//! `batch_norm`: channels shifted and scaled by given statistics.
+//! `batch_norm`: batch normalization with given statistics.
 
 use super::group_norm::{channels, computed_in};
 use super::rms_norm::expect_parameter;
 use crate::Tensor;
 
 impl Tensor {
-    /// Each channel, axis 1, shifted and scaled by statistics that are given, as at inference:
-    /// `(x - mean) / sqrt(var + eps) * weight + bias`. A formula of elementwise ops, joined into one pass.
+    /// Batch normalization of the channels, axis 1, with given statistics, as at inference:
+    /// `(x - mean) / sqrt(var + eps) * weight + bias`. A formula of elementwise ops, which are fused.
     ///
-    /// Shape: `[batch, channels, …]`, as the result; the others are vectors with an element for each
-    /// channel; a missing weight is 1, a missing bias 0. Type: floats stay, others become floats
-    /// ([`DType::to_float`](crate::DType::to_float)); `f16` and `bf16` are computed in `f32` and rounded
-    /// once. NaN: as the formula. Empty: stays empty.
+    /// Shape: `[batch, channels, …]`, as the result; the others are vectors with an element per channel; a missing
+    /// weight
+    /// is 1, a missing bias 0. Type: floats are kept, others become floats
+    /// ([`DType::to_float`](crate::DType::to_float));
+    /// `f16` and `bf16` are computed in `f32` and rounded once. NaN: as the formula. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;

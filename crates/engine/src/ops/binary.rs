@@ -5,24 +5,24 @@ use crate::dispatch_table::OpClass;
 use crate::tensor::Operand;
 use crate::{DType, Error, Kind, Result, Tensor};
 
-/// The types a function takes and gives.
+/// The operand and result types of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Types {
-    /// Numbers, to their own type.
+    /// Numbers; the result has their type.
     Number,
-    /// Anything, to its own type.
+    /// Any type; the result has the same.
     Same,
     /// Floats; integers are converted to `f64` first.
     TrueFloat,
-    /// Floats; integers are converted to the float that holds them.
+    /// Floats; integers are converted with [`DType::to_float`] first.
     Float,
-    /// Anything, to truth values.
+    /// Any type; the result is boolean.
     Compare,
-    /// Truth values; anything else is compared with 0 first.
+    /// Booleans; other types are compared with 0 first.
     Logic,
-    /// Integers and truth values, to their own type.
+    /// Integers and booleans; the result has their type.
     Bits,
-    /// Integers, to their own type.
+    /// Integers; the result has their type.
     Int,
 }
 
@@ -39,17 +39,17 @@ macro_rules! declare {
         }
 
         impl Binary {
-            /// All of them.
+            /// All functions.
             pub(crate) const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The types it takes and gives.
+            /// The operand and result types.
             pub(crate) const fn types(self) -> Types {
                 match self {
                     $(Self::$variant => Types::$types,)*
                 }
             }
 
-            /// The name of the file that has the function of floats.
+            /// The name of the file that defines the function for floats.
             pub(crate) const fn file(self) -> &'static str {
                 match self {
                     $(Self::$variant => stringify!($file),)*
@@ -85,17 +85,17 @@ macro_rules! declare {
 crate::for_each_binary!(declare);
 
 impl Binary {
-    /// The type that inputs of types whose promotion is `met` are converted to.
-    fn operand(self, met: DType) -> DType {
+    /// The type that inputs are converted to, given the type that they promote to.
+    fn operand(self, promoted: DType) -> DType {
         match self.types() {
-            Types::TrueFloat if !met.is_float() => DType::F64,
-            Types::Float => met.to_float(),
+            Types::TrueFloat if !promoted.is_float() => DType::F64,
+            Types::Float => promoted.to_float(),
             Types::Logic => DType::Bool,
-            _ => met,
+            _ => promoted,
         }
     }
 
-    /// The result type for inputs of one type, or why there is none.
+    /// The result type for inputs of this type, or an error.
     fn result(self, x: DType) -> Result<DType> {
         let refuse = |expected| {
             Err(Error::BadDType {
@@ -106,7 +106,7 @@ impl Binary {
         };
         match (self.types(), x.kind()) {
             (Types::Number, Kind::Bool) => refuse("a number type"),
-            (Types::Bits, Kind::Float) => refuse("integers and truth values have bits"),
+            (Types::Bits, Kind::Float) => refuse("an integer type or bool"),
             (Types::Int, Kind::Float | Kind::Bool) => refuse("an integer type"),
             (Types::Compare | Types::Logic, _) => Ok(DType::Bool),
             _ => Ok(x),
@@ -117,11 +117,11 @@ impl Binary {
 impl Tensor {
     pub(crate) fn binary(&self, op: Binary, other: Operand) -> Self {
         let name = op.name();
-        let met = match &other {
+        let promoted = match &other {
             Operand::Tensor(t) => self.dtype().promote(t.dtype()),
-            Operand::Number(n) => n.promote(self.dtype()),
+            Operand::Scalar(s) => s.promote(self.dtype()),
         };
-        let operand = op.operand(met);
+        let operand = op.operand(promoted);
         let other = match other {
             Operand::Tensor(other) if (self.dtype(), other.dtype()) == (operand, operand) => {
                 return Self::apply_to(op, self, other);

@@ -1,4 +1,4 @@
-//! `cast`: conversion to another type.
+//! `cast`: conversion to another dtype.
 
 use super::{Meta, Rule};
 use crate::dispatch_table::OpClass;
@@ -25,9 +25,9 @@ impl Rule for Cast {
 }
 
 impl Tensor {
-    /// This tensor with elements of another type, converted as Rust's `as` does it: floats to integers
-    /// saturate and NaN becomes 0, integers to narrower integers keep their low bits, to floats they are
-    /// rounded to nearest. To `bool` is `x != 0`.
+    /// Converts the elements to another type, as Rust's `as` does: floats to integers saturate and NaN becomes 0,
+    /// integers
+    /// keep their low bits in narrower integers and are rounded to nearest in floats. To `bool` it is `x != 0`.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};

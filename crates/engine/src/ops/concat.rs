@@ -1,10 +1,10 @@
-//! `concat` and what is made with it: `stack`, `roll`; and `split`, its opposite.
+//! `concat`, its derived ops `stack` and `roll`, and its inverse `split`.
 
 use super::gather::expect_along;
 use super::{Meta, Rule};
 use crate::{Error, Result, Shape, Tensor};
 
-/// The inputs one after the other along an axis.
+/// The concatenation of the inputs along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Concat {
     pub(crate) axis: usize,
@@ -29,8 +29,9 @@ impl Rule for Concat {
 }
 
 impl Tensor {
-    /// Tensors one after the other along `axis`: the lengths of that axis add up, all others are equal.
-    /// The type is the one in which all meet. An error for no tensors and for those without axes.
+    /// Concatenates tensors along `axis`: the lengths of that axis add up, all others must be equal. Types are
+    /// promoted. No
+    /// tensors, or tensors of rank 0, are an error.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -40,16 +41,17 @@ impl Tensor {
     /// # Ok::<(), bessemer::Error>(())
     /// ```
     pub fn concat(tensors: &[&Self], axis: isize) -> Self {
-        Self::joined("concat", tensors, |all| {
+        Self::with_promoted("concat", tensors, |all| {
             let axis = all[0].shape().axis("concat", axis)?;
             Ok(Self::apply(Concat { axis }, all))
         })
     }
 
-    /// Tensors of one shape side by side along a new axis, which is inserted before `axis`; -1 means
-    /// after the last. The type is the one in which all meet. An error for no tensors.
+    /// Stacks tensors of the same shape along a new axis, which is inserted before `axis`; -1 means after the last.
+    /// Types
+    /// are promoted. No tensors are an error.
     pub fn stack(tensors: &[&Self], axis: isize) -> Self {
-        Self::joined("stack", tensors, |all| {
+        Self::with_promoted("stack", tensors, |all| {
             for tensor in all {
                 if tensor.shape() != all[0].shape() {
                     return Err(Error::ShapeMismatch {
@@ -70,8 +72,8 @@ impl Tensor {
         })
     }
 
-    /// Calls `body` with tensors of the type in which all meet; at least one.
-    fn joined(
+    /// Calls `body` with at least one tensor, all cast to the type that they promote to.
+    fn with_promoted(
         op: &'static str,
         tensors: &[&Self],
         body: impl FnOnce(&[&Self]) -> Result<Self>,
@@ -86,15 +88,16 @@ impl Tensor {
             for tensor in tensors {
                 tensor.check()?;
             }
-            let met = |met: crate::DType, t: &&Self| met.promote(t.dtype());
-            let dtype = tensors.iter().fold(first.dtype(), met);
+            let promote = |dtype: crate::DType, t: &&Self| dtype.promote(t.dtype());
+            let dtype = tensors.iter().fold(first.dtype(), promote);
             let all: Vec<_> = tensors.iter().map(|t| t.cast(dtype)).collect();
             body(&all.iter().collect::<Vec<_>>())
         })
     }
 
-    /// Views of `sections` equal parts along `axis`, whose length they must divide; one tensor with an
-    /// error where they do not.
+    /// Splits into views of `sections` equal sections along `axis`. Returns one tensor with an error if `sections` does
+    /// not
+    /// divide the length of the axis.
     pub fn split(&self, sections: usize, axis: isize) -> Vec<Self> {
         let parts = self.dim_of("split", axis).and_then(|len| {
             if sections == 0 || len % sections != 0 {
@@ -102,7 +105,7 @@ impl Tensor {
                     op: "split",
                     shape: *self.shape(),
                     reason: format!(
-                        "{sections} equal parts do not make up an axis of length {len}"
+                        "an axis of length {len} cannot be split into {sections} equal sections"
                     ),
                 });
             }
@@ -114,8 +117,9 @@ impl Tensor {
         parts.unwrap_or_else(|error| vec![Self::failed(error)])
     }
 
-    /// Views of parts along `axis` with these lengths, which must add up to the axis; one tensor with an
-    /// error where they do not.
+    /// Splits into views with these lengths along `axis`. Returns one tensor with an error if they do not add up to the
+    /// length
+    /// of the axis.
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Self> {
         let parts = self.dim_of("split", axis).and_then(|len| {
             let sum = sizes
@@ -143,8 +147,8 @@ impl Tensor {
         Ok(self.shape()[self.shape().axis(op, axis)?])
     }
 
-    /// The elements moved on by `shift` places along `axis`, those that leave at the end entering at the
-    /// beginning: `y[(i + shift) mod n] = x[i]`. Shape and type stay.
+    /// Rotates the elements by `shift` positions along `axis`: `y[(i + shift) mod n] = x[i]`. Shape and type are
+    /// unchanged.
     pub fn roll(&self, shift: isize, axis: isize) -> Self {
         Self::attempt(|| {
             let len = self.dim_of("roll", axis)?;

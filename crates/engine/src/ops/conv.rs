@@ -1,4 +1,4 @@
-//! `conv1d`, `conv2d`: weighted windows of images.
+//! `conv1d`, `conv2d`: convolution.
 
 use super::pooling::{Window, windows};
 use super::softmax::expect_float;
@@ -9,7 +9,7 @@ use crate::{Error, Result, Shape, Tensor};
 /// inputs are `x`, `w` and, if there is one, `b`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Conv {
-    /// What the method that made it is called.
+    /// The name of the method, for errors.
     pub(crate) name: &'static str,
     pub(crate) stride: [usize; 2],
     pub(crate) padding: [usize; 2],
@@ -26,15 +26,15 @@ impl Rule for Conv {
         let op = self.name;
         let dtype = expect_float(op, inputs[0])?;
         let (x, w) = (inputs[0].expect_rank(op, 4)?, inputs[1].expect_rank(op, 4)?);
-        let fits = self.groups > 0
+        let matches = self.groups > 0
             && w[0] % self.groups == 0
             && w[1].checked_mul(self.groups) == Some(x[1]);
-        if !fits {
+        if !matches {
             return Err(Error::ShapeMismatch {
                 op,
                 left: *x,
                 right: *w,
-                reason: "the weight is [outputs, channels / groups, …] and groups divide the outputs",
+                reason: "the weight must be [outputs, channels / groups, …] and groups must divide the outputs",
             });
         }
         if let Some(bias) = inputs.get(2)
@@ -44,7 +44,7 @@ impl Rule for Conv {
                 op,
                 left: *w,
                 right: *bias.shape(),
-                reason: "the bias is a vector with an element for each output",
+                reason: "the bias must be a vector with an element per output",
             });
         }
         let mut out = [x[0], w[0], 0, 0];
@@ -61,21 +61,21 @@ impl Rule for Conv {
     }
 }
 
-/// How the windows of a convolution move along one axis (`N` = 1) or two (`N` = 2: height, width).
+/// Options of a convolution along one axis (`N` = 1) or two (`N` = 2: height, width).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvOptions<const N: usize> {
-    /// From one window to the next.
+    /// Distance between windows.
     pub stride: [usize; N],
-    /// Zeros beyond each end.
+    /// Zeros added at each end.
     pub padding: [usize; N],
-    /// From one element of a window to the next.
+    /// Distance between the elements of a window.
     pub dilation: [usize; N],
-    /// Groups of channels that do not see each other.
+    /// Number of groups that the channels are divided into.
     pub groups: usize,
 }
 
 impl<const N: usize> Default for ConvOptions<N> {
-    /// Every place, no padding, neighbouring elements, one group.
+    /// Stride 1, no padding, dilation 1, one group.
     fn default() -> Self {
         Self {
             stride: [1; N],
@@ -87,15 +87,15 @@ impl<const N: usize> Default for ConvOptions<N> {
 }
 
 impl Tensor {
-    /// Convolution of images (a correlation: the window is not turned round, as everywhere in this field):
+    /// Convolution of images (a cross-correlation, as in other deep-learning libraries):
     /// `y[n, o, i, j] = bias[o] + sum x[n, c, i s + k d - p, j s + l d - p] weight[o, c, k, l]`
     /// with stride `s`, dilation `d` and zeros for the padding `p`.
     ///
     /// Shape: this is `[batch, channels, h, w]`, `weight` `[outputs, channels / groups, kh, kw]`, `bias`
     /// `[outputs]`; the result is `[batch, outputs, (h + 2 p - d (kh - 1) - 1) / s + 1, …]`, rounded down.
-    /// Output `o` sees the channels of its group only. Type: all are converted to the float in which they
-    /// meet; `f16`, `bf16` and `f32` are summed in `f32` and rounded once. NaN: where one is in the window.
-    /// Empty: no images, no result; without channels it is the bias.
+    /// Output `o` uses only the channels of its group. Type: all are converted to the float that they
+    /// promote to; `f16`, `bf16` and `f32` are summed in `f32` and rounded once. NaN: if the window contains one.
+    /// Empty: without images the result is empty; without channels it is the bias.
     ///
     /// ```
     /// # use bessemer::{ConvOptions, DType, Tensor};
@@ -142,8 +142,8 @@ impl Tensor {
             groups: options.groups,
         };
         let all = [self, weight].into_iter().chain(bias);
-        let met = all.clone().map(Self::dtype).reduce(|a, b| a.promote(b));
-        let dtype = met.unwrap_or(self.dtype()).to_float();
+        let promoted = all.clone().map(Self::dtype).reduce(|a, b| a.promote(b));
+        let dtype = promoted.unwrap_or(self.dtype()).to_float();
         let all: Vec<_> = all.map(|t| t.cast(dtype)).collect();
         Self::apply(op, &all.iter().collect::<Vec<_>>())
     }

@@ -1,9 +1,9 @@
-//! `contiguous`: the elements of any layout, one after the other.
+//! `contiguous`: a contiguous copy of a strided tensor.
 
 use super::{Meta, Rule};
 use crate::{Result, Tensor};
 
-/// `y = x`, row-major and without gaps.
+/// `y = x`, contiguous.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Copy;
 
@@ -18,7 +18,7 @@ impl Rule for Copy {
 }
 
 impl Tensor {
-    /// This tensor with its elements one after the other in row-major order; itself where they are.
+    /// This tensor with contiguous elements in row-major order; itself if they already are.
     pub fn contiguous(&self) -> Self {
         if self.layout().is_contiguous() {
             return self.clone();

@@ -1,4 +1,4 @@
-//! `cross_entropy`: how improbable targets are.
+//! `cross_entropy`: cross-entropy of logits and target indices.
 
 use super::softmax::expect_float;
 use super::{Meta, Rule};
@@ -21,7 +21,7 @@ impl Rule for CrossEntropy {
             return Err(Error::BadDType {
                 op: "cross_entropy",
                 dtype: targets.dtype(),
-                expected: "targets are the numbers of classes, integers",
+                expected: "targets are class indices of an integer type",
             });
         }
         let rows = Shape::new("cross_entropy", &x.shape()[..axis])?;
@@ -30,7 +30,7 @@ impl Rule for CrossEntropy {
                 op: "cross_entropy",
                 left: *x.shape(),
                 right: *targets.shape(),
-                reason: "there is a target for each row along the last axis",
+                reason: "there must be one target for each row along the last axis",
             });
         }
         Ok((super::group_norm::computed_in(dtype), rows))
@@ -38,14 +38,15 @@ impl Rule for CrossEntropy {
 }
 
 impl Tensor {
-    /// The mean, over all rows along the last axis, of `-log_softmax(x)[target]`: how far these logits are
-    /// from saying that each row's class is its target. A tensor of rank 0.
+    /// The mean cross-entropy of these logits: the mean of `-log_softmax(x)[target]` over all rows along the last axis.
+    /// A
+    /// tensor of rank 0.
     ///
     /// Shape: this is `[…, classes]`, `targets` `[…]`. Type: targets are integers of any type, negative ones
-    /// count from the end, and one that is no class is an error when the value is asked for; the result has
-    /// the type of the logits (others than floats become floats), computed and averaged in `f32` for `f16`,
-    /// `bf16` and `f32`, and rounded once. NaN: as [`Tensor::log_softmax`]. Empty: the mean of no rows is
-    /// NaN.
+    /// count from the end, and one that is out of range is an error on evaluation; the result has the type of the
+    /// logits
+    /// (integers become floats), computed and averaged in `f32` for `f16`, `bf16` and `f32`, and rounded once. NaN: as
+    /// [`Tensor::log_softmax`]. Empty: the mean of no rows is NaN.
     ///
     /// ```
     /// # use bessemer::Tensor;

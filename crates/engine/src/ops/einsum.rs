@@ -1,16 +1,16 @@
-//! `einsum`: sums of products, by naming axes.
+//! `einsum`: Einstein summation.
 
 use std::collections::BTreeMap;
 
 use crate::{Error, Result, Tensor};
 
-/// An axis name: a letter, or a number for the axes that `...` stands for.
+/// The label of an axis: a letter, or a number for an axis of `...`.
 type Label = u32;
 
-/// Labels of the axes of `...`, above all letters, the last axis first: they broadcast from the end.
-const DOTS: Label = 1 << 24;
+/// First label of the axes of `...`, above all letters. The last axis has the first label: they broadcast from the end.
+const ELLIPSIS_LABEL: Label = 1 << 24;
 
-/// A tensor with a name for every axis, no name twice.
+/// A tensor with a label for every axis.
 struct Term {
     labels: Vec<Label>,
     tensor: Tensor,
@@ -24,11 +24,13 @@ fn invalid(reason: String) -> Error {
 }
 
 impl Tensor {
-    /// Sums of products as Einstein wrote them: `"ij,jk->ik"` is a product of matrices, `"bij->bji"` a
-    /// transposition, `"ii->i"` a diagonal, `"i,i->"` an inner product, `"...ij,...jk"` a product in
-    /// batches. Each letter names an axis; an axis of all operands that is not in the result is summed
-    /// over; `...` stands for any further axes, which broadcast. Without `->` the result has the axes of
-    /// `...` and the letters that occur once, in alphabetical order.
+    /// Einstein summation: `"ij,jk->ik"` is a matrix product, `"bij->bji"` a transposition, `"ii->i"` a diagonal,
+    /// `"i,i->"` an
+    /// inner product, `"...ij,...jk"` a batched matrix product. Each letter names an axis; axes that are not in the
+    /// result
+    /// are summed over; `...` stands for any further axes, which broadcast. Without `->` the result has the axes of
+    /// `...` and
+    /// the letters that occur once, in alphabetical order.
     ///
     /// Operands are multiplied from left to right, two at a time, each pair as one [`Tensor::matmul`].
     pub fn einsum(formula: &str, operands: &[&Self]) -> Self {
@@ -50,7 +52,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
     let names: Vec<_> = left.split(',').collect();
     if operands.is_empty() || names.len() != operands.len() {
         return Err(invalid(format!(
-            "`{formula}` is for {} operands, there are {}",
+            "`{formula}` has {} operands, but {} are given",
             names.len(),
             operands.len()
         )));
@@ -74,7 +76,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
             tensor: (*tensor).clone(),
         });
     }
-    let dots = counts.keys().filter(|&&l| l >= DOTS).count();
+    let dots = counts.keys().filter(|&&l| l >= ELLIPSIS_LABEL).count();
     let result = match right {
         Some(right) => labels(
             right,
@@ -83,7 +85,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
         None => {
             let once = counts
                 .iter()
-                .filter(|&(&l, &n)| n == 1 && l < DOTS)
+                .filter(|&(&l, &n)| n == 1 && l < ELLIPSIS_LABEL)
                 .map(|(&l, _)| l);
             dot_labels(dots).chain(once).collect()
         }
@@ -91,7 +93,7 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
     for (i, l) in result.iter().enumerate() {
         if !counts.contains_key(l) || result[..i].contains(l) {
             return Err(invalid(format!(
-                "the result of `{formula}` names an axis twice or one that no operand has"
+                "the result of `{formula}` repeats an axis, or names one that no operand has"
             )));
         }
     }
@@ -110,19 +112,19 @@ fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
         .broadcast(&result, &lengths))
 }
 
-/// The labels of the `n` axes of `...`, the first axis first.
+/// The labels of the `n` axes of `...`, in order.
 fn dot_labels(n: usize) -> impl Iterator<Item = Label> {
-    (0..n as Label).rev().map(|i| DOTS + i)
+    (0..n as Label).rev().map(|i| ELLIPSIS_LABEL + i)
 }
 
-/// The labels that a part of the formula gives to the axes of a tensor.
+/// The labels of one operand, or of the result.
 fn labels(names: &str, rank: usize) -> Result<Vec<Label>> {
-    let letters = |part: &str| {
-        part.chars()
+    let letters = |text: &str| {
+        text.chars()
             .map(|c| match c {
                 'a'..='z' | 'A'..='Z' => Ok(c as Label),
                 _ => Err(invalid(format!(
-                    "`{c}` is not the name of an axis; letters and `...` are"
+                    "`{c}` is not an axis; axes are letters and `...`"
                 ))),
             })
             .collect::<Result<Vec<_>>>()
@@ -137,7 +139,7 @@ fn labels(names: &str, rank: usize) -> Result<Vec<Label>> {
     Ok(all)
 }
 
-/// The length of each axis; where lengths differ, one of them must be 1.
+/// The length of each axis; lengths of 1 broadcast.
 fn lengths(terms: &[Term]) -> Result<BTreeMap<Label, usize>> {
     let mut lengths = BTreeMap::new();
     for term in terms {
@@ -148,7 +150,7 @@ fn lengths(terms: &[Term]) -> Result<BTreeMap<Label, usize>> {
                 (known, d) if known == d || d == 1 => {}
                 (known, d) => {
                     let name = char::from_u32(l)
-                        .filter(|_| l < DOTS)
+                        .filter(|_| l < ELLIPSIS_LABEL)
                         .map_or("...".to_owned(), String::from);
                     return Err(invalid(format!(
                         "axis `{name}` has length {known} in one operand and {d} in another"
@@ -161,7 +163,7 @@ fn lengths(terms: &[Term]) -> Result<BTreeMap<Label, usize>> {
 }
 
 impl Term {
-    /// Axes with one name become their diagonal.
+    /// Takes the diagonal of axes with the same label.
     fn diagonal(mut self) -> Self {
         let mut i = 0;
         while i < self.labels.len() {
@@ -172,7 +174,7 @@ impl Term {
                 Some(offset) => {
                     let j = i + 1 + offset;
                     let (a, b) = (i as isize, j as isize);
-                    // Of two lengths, one may be 1: it is repeated.
+                    // A length of 1 broadcasts.
                     let mut shape = self.tensor.shape().to_vec();
                     shape[i] = shape[i].max(shape[j]);
                     shape[j] = shape[i];
@@ -187,7 +189,7 @@ impl Term {
         self
     }
 
-    /// The axes in the order of `labels`, which must be its own.
+    /// Permutes the axes to the order of `labels`, which must be the term's own.
     fn ordered(self, labels: &[Label]) -> Self {
         let order = labels
             .iter()
@@ -199,20 +201,20 @@ impl Term {
         }
     }
 
-    /// Summed over all axes but these.
+    /// Sums over all axes but these.
     fn sum_except(self, keep: &[Label]) -> Self {
-        let gone = self
+        let summed = self
             .labels
             .iter()
             .enumerate()
             .filter(|(_, l)| !keep.contains(l));
-        let gone: Vec<_> = gone.map(|(i, _)| i as isize).collect();
-        if gone.is_empty() {
+        let summed: Vec<_> = summed.map(|(i, _)| i as isize).collect();
+        if summed.is_empty() {
             return self;
         }
         let dtype = self.tensor.dtype();
         Self {
-            tensor: self.tensor.sum(&gone, false).cast(dtype),
+            tensor: self.tensor.sum(&summed, false).cast(dtype),
             labels: self
                 .labels
                 .into_iter()
@@ -221,25 +223,26 @@ impl Term {
         }
     }
 
-    /// The tensor with axes of the full lengths.
+    /// Broadcasts the axes to their full lengths.
     fn broadcast(self, labels: &[Label], lengths: &BTreeMap<Label, usize>) -> Tensor {
         let shape: Vec<_> = labels.iter().map(|l| lengths[l]).collect();
         self.tensor.broadcast_to(shape)
     }
 
-    /// The product with another term, summed over the axes that nothing needs any more: as one product
-    /// of matrices, batches × left axes × summed axes by batches × summed axes × right axes.
+    /// The product with another term, summed over the axes that are no longer needed, as one batched matmul: batch ×
+    /// left
+    /// axes × summed axes by batch × summed axes × right axes.
     fn times(
         self,
         other: &Self,
         lengths: &BTreeMap<Label, usize>,
         needed: impl Fn(&Label) -> bool,
     ) -> Result<Self> {
-        let keep = |mine: &Self, theirs: &Self| -> Vec<Label> {
-            let kept = mine
+        let keep = |term: &Self, other: &Self| -> Vec<Label> {
+            let kept = term
                 .labels
                 .iter()
-                .filter(|l| needed(l) || theirs.labels.contains(l));
+                .filter(|l| needed(l) || other.labels.contains(l));
             kept.copied().collect()
         };
         let (left_keep, right_keep) = (keep(&self, other), keep(other, &self));

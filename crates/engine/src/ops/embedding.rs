@@ -1,14 +1,14 @@
-//! `embedding`: rows of a table by their numbers.
+//! `embedding`: rows of a table by index.
 
 use crate::Tensor;
 
 impl Tensor {
-    /// The rows of this table, `[rows, dim]`, that `ids` name: `y[i.., d] = table[ids[i..], d]`, which is
+    /// The rows of this table, `[rows, dim]`, with the indices `ids`: `y[i.., d] = table[ids[i..], d]`, which is
     /// [`Tensor::take`] along the first axis.
     ///
-    /// Shape: `ids` may have any; the result has one axis more, of length `dim`. Type: as the table; ids are
-    /// integers of any type, negative ones count from the end, and one out of range is an error when the
-    /// value is asked for. Empty: no ids, no rows.
+    /// Shape: `ids` may have any; the result has an additional last axis of length `dim`. Type: as the table; ids are
+    /// integers of any type, negative ones count from the end, and one out of range is an error on evaluation. Empty:
+    /// without ids the result is empty.
     ///
     /// ```
     /// # use bessemer::Tensor;

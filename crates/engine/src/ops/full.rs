@@ -1,9 +1,9 @@
-//! `full`, `zeros`, `ones`: one number, broadcast.
+//! `full`, `zeros`, `ones`: broadcast constants.
 
 use super::{Meta, Rule};
 use crate::{DType, IntoShape, Result, Scalar, Shape, Tensor};
 
-/// One number, a tensor of rank 0. Larger tensors of it are broadcast views.
+/// A constant of rank 0. Larger constant tensors are broadcast views of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Full {
     pub(crate) value: Scalar,
@@ -22,7 +22,7 @@ impl Rule for Full {
 }
 
 impl Tensor {
-    /// One number, as a tensor of rank 0 and a given type.
+    /// A constant of rank 0 and a given type.
     pub(crate) fn constant(value: impl Into<Scalar>, dtype: DType) -> Self {
         Self::apply(
             Full {
@@ -33,7 +33,7 @@ impl Tensor {
         )
     }
 
-    /// `value` everywhere, without memory for more than one of it: a broadcast view.
+    /// A tensor filled with `value`: a broadcast view of one element.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};
@@ -48,12 +48,12 @@ impl Tensor {
         })
     }
 
-    /// 0 everywhere.
+    /// A tensor filled with 0.
     pub fn zeros(shape: impl IntoShape, dtype: DType) -> Self {
         Self::full(shape, 0, dtype)
     }
 
-    /// 1 everywhere.
+    /// A tensor filled with 1.
     pub fn ones(shape: impl IntoShape, dtype: DType) -> Self {
         Self::full(shape, 1, dtype)
     }

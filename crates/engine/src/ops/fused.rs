@@ -6,9 +6,9 @@ use super::unary::Unary;
 use super::{Meta, Op, Rule};
 use crate::{DType, Result, Shape, Tensor};
 
-/// A small straight-line program that computes one element of the result from one element of each input.
+/// A straight-line program that computes one element of the result from one element of each input.
 /// Its values are numbered: first the inputs of the node, in order, then the result of each step. The last one is the
-/// result. Every step rounds to its own type, so the bits are those of the ops one by one.
+/// result. Every step rounds to its own type, so the bits are the same as without fusion.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Fused {
     /// The shape of the result; inputs are broadcast to it.
@@ -20,15 +20,15 @@ pub(crate) struct Fused {
 /// One step of a [`Fused`] program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Step {
-    /// What it does.
+    /// The function.
     pub(crate) action: Action,
-    /// The values it does it with; unused ones are 0.
+    /// The indices of its arguments; unused ones are 0.
     pub(crate) args: [u16; 3],
     /// The type of its result.
     pub(crate) dtype: DType,
 }
 
-/// What a [`Step`] does.
+/// The function of a [`Step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     /// `f(a)`
@@ -42,7 +42,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// The action that an op is, if it works element by element.
+    /// The action of an elementwise op.
     pub(crate) fn of(op: &Op) -> Option<Self> {
         match op {
             Op::Unary(f) => Some(Self::Unary(*f)),

@@ -10,7 +10,7 @@ pub(crate) struct Gather {
     pub(crate) axis: usize,
 }
 
-/// An error where two shapes differ in more than the length of an axis.
+/// Returns an error if two shapes differ in more than the length of an axis.
 pub(super) fn expect_along(
     op: &'static str,
     left: &Shape,
@@ -24,7 +24,7 @@ pub(super) fn expect_along(
         op,
         left: *left,
         right: *right,
-        reason: "all lengths but that of the axis must be equal",
+        reason: "all lengths except that of the axis must be equal",
     })
 }
 
@@ -41,12 +41,12 @@ impl Rule for Gather {
 }
 
 impl Tensor {
-    /// For each index the element of its row along `axis`, as NumPy's `take_along_axis`:
+    /// Gathers one element along `axis` for each index, as NumPy's `take_along_axis`:
     /// `y[a.., i, b..] = x[a.., indices[a.., i, b..], b..]`.
     ///
-    /// `indices` has this tensor's shape but for the length of the axis, and the result has the shape of
-    /// `indices`; the type stays. Indices are integers of any type; negative ones count from the end; one
-    /// out of range is an error when the value is asked for.
+    /// `indices` has this tensor's shape except for the length of the axis, and the result has the shape of
+    /// `indices`; the type is unchanged. Indices are integers of any type; negative ones count from the end; one
+    /// out of range is an error on evaluation.
     pub fn gather(&self, axis: isize, indices: &Self) -> Self {
         if self.check().is_err() {
             return self.clone();

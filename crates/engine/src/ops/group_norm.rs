@@ -1,20 +1,20 @@
-//! `group_norm`: groups of channels shifted and scaled to mean 0 and variance 1.
+//! `group_norm`: group normalization.
 
 use super::rms_norm::{expect_parameter, parameter};
 use super::softmax::expect_float;
 use super::{Meta, Rule};
 use crate::{DType, Error, Result, Shape, Tensor};
 
-/// `(x - mean) / sqrt(var + eps) * weight + bias` of each row, a group of channels of an image, of which
-/// each has `spatial` elements. The inputs are `x` as `[images * groups, elements]`, then the weights and
-/// the biases, of every channel, that there are.
+/// `(x - mean) / sqrt(var + eps) * weight + bias` of each row, which is a group of channels of an image; a channel has
+/// `spatial` elements. The inputs are `x` as `[images * groups, elements]`, then the optional weights and biases of all
+/// channels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupNorm {
     pub(crate) groups: usize,
     pub(crate) spatial: usize,
     pub(crate) weight: bool,
     pub(crate) bias: bool,
-    /// The bits of a number, so that equal ones are found equal.
+    /// The bits of an `f64`: equal ops must compare equal.
     eps: u64,
 }
 
@@ -37,7 +37,7 @@ impl Rule for GroupNorm {
     }
 }
 
-/// The type that statistics of a float type are computed in.
+/// The type in which ops on a float type compute.
 pub(crate) fn computed_in(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,
@@ -46,15 +46,18 @@ pub(crate) fn computed_in(dtype: DType) -> DType {
 }
 
 impl Tensor {
-    /// Groups of neighbouring channels, axis 1, each shifted and scaled to mean 0 and variance 1 over all
-    /// its elements, then each channel scaled and shifted by its parameters:
-    /// `(x - mean) / sqrt(var + eps) * weight + bias`, with the variance of the population.
+    /// Group normalization: groups of neighbouring channels, axis 1, are normalised to mean 0 and variance 1 over all
+    /// their
+    /// elements, then each channel is scaled and shifted by its parameters:
+    /// `(x - mean) / sqrt(var + eps) * weight + bias`, with the population variance.
     ///
-    /// Shape: `[batch, channels, …]`, as the result; `groups` divides the channels; `weight` and `bias`
-    /// are vectors with an element for each channel. Type: floats stay, others become floats
-    /// ([`DType::to_float`]); the parameters may be of any float type. `f16`, `bf16` and `f32` are computed
-    /// in `f32`, sums in blocks that are added up in `f64`, and rounded once. NaN: a NaN or an infinity
-    /// makes its group NaN. Empty: stays empty.
+    /// Shape: `[batch, channels, …]`, as the result; `groups` divides the channels; `weight` and `bias` are vectors
+    /// with an
+    /// element per channel. Type: floats are kept, others become floats ([`DType::to_float`]); the parameters may be of
+    /// any
+    /// float type. `f16`, `bf16` and `f32` are computed in `f32`, with block sums that are added up in `f64`, and
+    /// rounded
+    /// once. NaN: a NaN or an infinity makes its group NaN. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -103,7 +106,7 @@ impl Tensor {
         })
     }
 
-    /// [`Tensor::group_norm`] as a formula of simpler ops, which tests compare with it.
+    /// [`Tensor::group_norm`] as a formula of simpler ops, for tests.
     #[doc(hidden)]
     pub fn decompose_group_norm(
         &self,
@@ -130,7 +133,7 @@ impl Tensor {
     }
 }
 
-/// The shape of a tensor with channels.
+/// The shape of a tensor with batch and channel axes, or an error.
 pub(crate) fn channels<'a>(op: &'static str, x: &'a Tensor) -> Result<&'a Shape> {
     x.check()?;
     if x.rank() >= 2 {
@@ -139,6 +142,6 @@ pub(crate) fn channels<'a>(op: &'static str, x: &'a Tensor) -> Result<&'a Shape>
     Err(Error::BadShape {
         op,
         shape: *x.shape(),
-        reason: "the axes are batch, channels and any number of others".to_owned(),
+        reason: "the axes must be batch, channels and any number of others".to_owned(),
     })
 }

@@ -1,4 +1,4 @@
-//! `layer_norm`: rows shifted and scaled to mean 0 and variance 1.
+//! `layer_norm`: layer normalization.
 
 use super::group_norm::computed_in;
 use super::rms_norm::{expect_parameter, parameter};
@@ -6,13 +6,14 @@ use super::softmax::expect_float;
 use super::{Meta, Rule};
 use crate::{Result, Tensor};
 
-/// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` along the last axis. The inputs are `x`, then the
-/// weights and the biases that there are.
+/// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` along the last axis. The inputs are `x`, then the optional
+/// weights
+/// and biases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LayerNorm {
     pub(crate) weight: bool,
     pub(crate) bias: bool,
-    /// The bits of a number, so that equal ones are found equal.
+    /// The bits of an `f64`: equal ops must compare equal.
     eps: u64,
 }
 
@@ -38,15 +39,15 @@ impl Rule for LayerNorm {
 }
 
 impl Tensor {
-    /// Each row, along the last axis, shifted and scaled to mean 0 and variance 1, then scaled and
-    /// shifted by parameters: `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias`, with the variance of
-    /// the population (divided by the number of elements).
+    /// Layer normalization along the last axis: each row is normalised to mean 0 and variance 1, then scaled and
+    /// shifted by
+    /// parameters: `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias`, with the population variance.
     ///
-    /// Shape: as this; `weight` and `bias` are vectors as long as the last axis. Type: floats stay, others
-    /// become floats ([`DType::to_float`](crate::DType::to_float)); the parameters may be of any float
-    /// type. `f16`, `bf16` and `f32` are computed in `f32`, mean first and squares of the differences
-    /// then, both in blocks that are added up in `f64`, and rounded once. NaN: a NaN or an infinity makes
-    /// its row NaN. Empty: stays empty.
+    /// Shape: unchanged; `weight` and `bias` are vectors as long as the last axis. Type: floats are kept, others become
+    /// floats ([`DType::to_float`](crate::DType::to_float)); the parameters may be of any float type. `f16`, `bf16` and
+    /// `f32` are computed in `f32` in two passes, the mean and then the squared differences, both with block sums that
+    /// are
+    /// added up in `f64`, and rounded once. NaN: a NaN or an infinity makes its row NaN. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -70,7 +71,7 @@ impl Tensor {
         Self::apply(op, &inputs)
     }
 
-    /// [`Tensor::layer_norm`] as a formula of simpler ops, which tests compare with it.
+    /// [`Tensor::layer_norm`] as a formula of simpler ops, for tests.
     #[doc(hidden)]
     pub fn decompose_layer_norm(
         &self,
@@ -81,8 +82,8 @@ impl Tensor {
         let dtype = self.dtype().to_float();
         let wide = computed_in(dtype);
         let x = self.cast(wide);
-        let apart = &x - x.mean(&[-1], true);
-        let mut y = &apart * (apart.square().mean(&[-1], true) + eps).rsqrt();
+        let centered = &x - x.mean(&[-1], true);
+        let mut y = &centered * (centered.square().mean(&[-1], true) + eps).rsqrt();
         if let Some(weight) = weight {
             y = y * weight.cast(wide);
         }

@@ -4,12 +4,13 @@ use super::reduce::Fold;
 use crate::Tensor;
 
 impl Tensor {
-    /// `log(sum(exp(x)))` over `axes`, or over all elements where `axes` is empty, without overflow on
-    /// the way: `m + log(sum(exp(x - m)))` with the greatest element `m`.
+    /// `log(sum(exp(x)))` over `axes`, or over all elements if `axes` is empty, without intermediate overflow:
+    /// `m + log(sum(exp(x - m)))` with the maximum `m`.
     ///
-    /// Shapes are those of [`Tensor::sum`]. Floats answer in their own type, integers and truth values in
-    /// `f64`. The sum is taken as in [`Tensor::sum`]. Where all are `-inf`, and for nothing, it is `-inf`;
-    /// where one is `inf` it is `inf`; one NaN makes it NaN.
+    /// Shape: as [`Tensor::sum`]. Type: floats are kept, integers and booleans give `f64`. The sum is computed as in
+    /// [`Tensor::sum`]. If all elements are `-inf`, or there are none, it is `-inf`; if one is `inf`, it is `inf`; one
+    /// NaN
+    /// makes it NaN.
     pub fn logsumexp(&self, axes: &[isize], keepdims: bool) -> Self {
         self.statistic(Fold::LogSumExp, axes, keepdims)
     }

@@ -1,4 +1,4 @@
-//! `matmul` and `gemm`: products of matrices, in batches.
+//! `matmul` and `gemm`: batched matrix multiplication.
 
 use super::binary::Binary;
 use super::fused::{Action, Step};
@@ -13,14 +13,15 @@ use crate::{DType, Error, Result, Scalar, Shape, Tensor};
 pub(crate) struct Matmul {
     pub(crate) alpha: Scalar,
     pub(crate) beta: Scalar,
-    /// Where there is something, the factors are 1 and 0.
-    pub(crate) then: Then,
+    /// With an epilogue, `alpha` is 1 and `beta` 0.
+    pub(crate) epilogue: EpilogueSteps,
 }
 
-/// Elementwise steps that the graph has joined to a product, in this order. Each is rounded to the type of the
-/// result, as it would be by itself.
+/// Elementwise steps that the graph has fused into a matmul, in this order. Each is rounded to the dtype of the result,
+/// as
+/// without fusion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Then {
+pub(crate) struct EpilogueSteps {
     /// Whether the third input is added.
     pub(crate) bias: bool,
     pub(crate) activation: Option<Unary>,
@@ -28,20 +29,20 @@ pub(crate) struct Then {
     pub(crate) residual: bool,
 }
 
-impl Then {
-    /// The product as it is.
-    pub(crate) const NOTHING: Self = Self {
+impl EpilogueSteps {
+    /// No epilogue.
+    pub(crate) const NONE: Self = Self {
         bias: false,
         activation: None,
         residual: false,
     };
 
-    /// The steps as a program over the product and the inputs after the factors.
+    /// The steps as a program whose inputs are the product and the inputs after the factors.
     pub(crate) fn steps(&self, dtype: DType) -> Vec<Step> {
         let inputs = 1 + u16::from(self.bias) + u16::from(self.residual);
         let mut steps = Vec::new();
         let mut add = |action, other| {
-            // The value before: the product, or the last step.
+            // The previous value: the product or the last step.
             let value = match steps.len() as u16 {
                 0 => 0,
                 done => inputs + done - 1,
@@ -96,7 +97,7 @@ impl Rule for Matmul {
                 op: "matmul",
                 left: *left,
                 right: *right,
-                reason: "the columns of the first must be as many as the rows of the second",
+                reason: "the first must have as many columns as the second has rows",
             });
         }
         let batch = |s: &Shape| Shape::new("matmul", &s[..s.rank() - 2]);
@@ -118,17 +119,18 @@ fn too_flat(shape: &Shape) -> Error {
     Error::BadShape {
         op: "matmul",
         shape: *shape,
-        reason: "a matrix has two axes; a number is multiplied with `mul`".to_owned(),
+        reason: "a matrix has two axes; multiply by a scalar with `mul`".to_owned(),
     }
 }
 
 impl Tensor {
     /// The product of two matrices, or of two batches of matrices: `y[…, i, j] = Σ a[…, i, k] * b[…, k, j]`.
     ///
-    /// The last two axes are the matrices; the axes before them broadcast. As in NumPy, a first operand of
-    /// rank 1 is a row and a second one of rank 1 a column, and the axis that stands for is gone from the
-    /// result. Transposed and sliced views cost no copy. Types are promoted; `f16`, `bf16` and `f32`
-    /// accumulate in `f32`, `f64` in `f64`, integers wrap. The sum over no elements is 0.
+    /// The last two axes are the matrices; the axes before them broadcast. As in NumPy, a first operand of rank 1 is a
+    /// row
+    /// and a second one a column, and that axis is removed from the result. Transposed and sliced views are not copied.
+    /// Types are promoted; `f16`, `bf16` and `f32` accumulate in `f32`, `f64` in `f64`, integers wrap. An empty sum is
+    /// 0.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -150,7 +152,7 @@ impl Tensor {
         let plain = Matmul {
             alpha: Scalar::Int(1),
             beta: Scalar::Int(0),
-            then: Then::NOTHING,
+            epilogue: EpilogueSteps::NONE,
         };
         let mut y = Self::apply(plain, &[&a, &b]);
         if column {
@@ -175,7 +177,7 @@ impl Tensor {
                     return Err(Error::Invalid {
                         op: "gemm",
                         reason: format!(
-                            "{x} is no factor for {dtype}; cast the matrices to a float type"
+                            "{x} is not an integer, but the matrices are {dtype}; cast them to a float type"
                         ),
                     });
                 }
@@ -185,7 +187,7 @@ impl Tensor {
             let op = Matmul {
                 alpha: factor(alpha)?,
                 beta: factor(beta)?,
-                then: Then::NOTHING,
+                epilogue: EpilogueSteps::NONE,
             };
             let (a, b) = (a.cast(dtype), b.cast(dtype));
             for t in [&a, &b, c] {

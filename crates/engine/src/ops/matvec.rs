@@ -3,8 +3,8 @@
 use crate::{Error, Tensor};
 
 impl Tensor {
-    /// The product of this matrix `[…, m, k]` and a vector `[k]`: `y[…, i] = Σ a[…, i, k] * x[k]`. What
-    /// [`Tensor::matmul`] does with a vector, with an error for anything else.
+    /// The product of this matrix `[…, m, k]` and a vector `[k]`: `y[…, i] = Σ a[…, i, k] * x[k]`, as
+    /// [`Tensor::matmul`] computes it. Other ranks are an error.
     pub fn matvec(&self, x: &Self) -> Self {
         Self::attempt(|| {
             x.expect_rank("matvec", 1)?;

@@ -1,13 +1,13 @@
-//! `mse`: the mean of squared differences.
+//! `mse`: the mean squared error.
 
 use super::group_norm::computed_in;
 use crate::Tensor;
 
 impl Tensor {
-    /// The mean of `(x - target)²` over all elements, a tensor of rank 0.
+    /// The mean squared error: the mean of `(x - target)²` over all elements, a tensor of rank 0.
     ///
-    /// Shape: both broadcast. Type: the float in which they meet; `f16` and `bf16` are computed in `f32` and
-    /// rounded once. NaN: if one is, or if there is no element.
+    /// Shape: both broadcast. Type: the float that both promote to; `f16` and `bf16` are computed in `f32` and
+    /// rounded once. NaN: if any element is NaN, or there is none.
     ///
     /// ```
     /// # use bessemer::Tensor;

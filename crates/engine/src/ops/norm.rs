@@ -1,19 +1,17 @@
-//! `norm`: the length of vectors.
+//! `norm`: vector norms.
 
 use super::reduce::Fold;
 use crate::{DType, Tensor};
 
 impl Tensor {
-    /// The `p`-norm of the vector that the elements over `axes` are, or all where `axes` is empty:
-    /// `sum(|x|^p)^(1/p)`.
+    /// The vector `p`-norm over `axes`, or over all elements if `axes` is empty: `sum(|x|^p)^(1/p)`.
     ///
     /// `p` may be any number: 2 is the Euclidean norm, 1 the sum of magnitudes, `f64::INFINITY` the
-    /// greatest magnitude, `f64::NEG_INFINITY` the least, 0 the number of elements that are not 0.
-    /// Shapes are those of [`Tensor::sum`]. Floats answer in their own type, integers and truth values in
-    /// `f64`. For `p = 2` squares neither overflow nor vanish on the way: those of `f32` and smaller are
-    /// added up in `f64`, those of `f64` are scaled where need be. One NaN makes it NaN (the count of
-    /// `p = 0` excepted, to which it adds 1). The norm of nothing is 0; an error for the infinite `p`,
-    /// as for [`Tensor::max`].
+    /// maximum magnitude, `f64::NEG_INFINITY` the minimum magnitude, 0 the number of nonzero elements.
+    /// Shape: as [`Tensor::sum`]. Type: floats are kept, integers and booleans give `f64`. For `p = 2` the
+    /// squares neither overflow nor underflow: those of `f32` and smaller are added up in `f64`, those of
+    /// `f64` are scaled if necessary. One NaN makes it NaN (except for `p = 0`, where NaN counts as
+    /// nonzero). The norm of no elements is 0, or an error for infinite `p`, as for [`Tensor::max`].
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -30,7 +28,7 @@ impl Tensor {
             f64::INFINITY => Fold::MaxAbs,
             f64::NEG_INFINITY => Fold::MinAbs,
             _ => {
-                // Rounded to a narrow type in between, the powers would lose what the root needs.
+                // Rounding the powers to a narrow type would lose the precision of the root.
                 let (wide, to) = match self.dtype() {
                     to @ (DType::F16 | DType::BF16) => (DType::F32, to),
                     to @ (DType::F32 | DType::F64) => (to, to),

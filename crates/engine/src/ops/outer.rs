@@ -1,9 +1,9 @@
-//! `outer`: all products of two vectors.
+//! `outer`: the outer product of two vectors.
 
 use crate::Tensor;
 
 impl Tensor {
-    /// `y[i, j] = a[i] * b[j]` of two vectors.
+    /// The outer product of two vectors: `y[i, j] = a[i] * b[j]`.
     pub fn outer(&self, other: &Self) -> Self {
         Self::attempt(|| {
             self.expect_rank("outer", 1)?;

@@ -1,28 +1,29 @@
-//! `prepack` and `matmul_packed`: products with one right factor that is used often.
+//! `prepack` and `matmul_packed`: matmuls with a packed right factor.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::{Meta, Rule};
-use crate::device::Place;
+use crate::device::Placement;
 use crate::dispatch::{self, Packed};
 use crate::{DType, Error, Result, Shape, Tensor};
 
-/// A matrix laid out once in the order in which products read it: the weights of a layer. It costs as much
-/// memory as the matrix, which is not needed any more. On a Metal device it stays as it is.
+/// A matrix that was packed once into the panels that matmul reads, for example the weights of a layer. It takes as
+/// much
+/// memory as the matrix, which can be dropped. On a Metal device it is not repacked.
 #[derive(Clone)]
-pub struct PackedMatrix(Arc<Inner>);
+pub struct PackedMatrix(Arc<PackedData>);
 
-struct Inner {
+struct PackedData {
     dtype: DType,
     shape: Shape,
-    /// Where products with it are computed.
-    place: Place,
+    /// The placement of matmuls with it.
+    placement: Placement,
     packed: Packed,
 }
 
 impl PackedMatrix {
-    /// Rows and columns.
+    /// The numbers of rows and columns.
     pub fn shape(&self) -> &Shape {
         &self.0.shape
     }
@@ -32,7 +33,7 @@ impl PackedMatrix {
         self.0.dtype
     }
 
-    /// The factor as the device keeps it.
+    /// The matrix as the device stores it.
     pub(crate) fn packed(&self) -> &Packed {
         &self.0.packed
     }
@@ -82,7 +83,7 @@ impl Rule for PackedMatmul {
             return Err(Error::BadShape {
                 op: "matmul_packed",
                 shape: *left.shape(),
-                reason: "a vector or matrix has an axis".to_owned(),
+                reason: "the left factor must have at least one axis".to_owned(),
             });
         };
         if *k != right.shape()[0] {
@@ -90,7 +91,7 @@ impl Rule for PackedMatmul {
                 op: "matmul_packed",
                 left: *left.shape(),
                 right: *right.shape(),
-                reason: "the columns of the first must be as many as the rows of the second",
+                reason: "the first must have as many columns as the second has rows",
             });
         }
         let shape = Shape::new("matmul_packed", &[rest, &[right.shape()[1]]].concat())?;
@@ -99,7 +100,7 @@ impl Rule for PackedMatmul {
 }
 
 impl Tensor {
-    /// This matrix `[k, n]` of floats, computed and laid out for [`Tensor::matmul_packed`].
+    /// Evaluates this matrix `[k, n]` of floats and packs it for [`Tensor::matmul_packed`].
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -117,12 +118,12 @@ impl Tensor {
                 expected: "a float type",
             });
         }
-        let place = Place::of("prepack", &[self], self.dtype(), None)?;
-        Ok(PackedMatrix(Arc::new(Inner {
+        let placement = Placement::of("prepack", &[self], self.dtype(), None)?;
+        Ok(PackedMatrix(Arc::new(PackedData {
             dtype: self.dtype(),
             shape,
-            packed: dispatch::pack(self.eval()?, &place.device)?,
-            place,
+            packed: dispatch::pack(self.eval()?, &placement.device)?,
+            placement,
         })))
     }
 
@@ -130,9 +131,9 @@ impl Tensor {
     /// [`Tensor::matmul`].
     pub fn matmul_packed(&self, right: &PackedMatrix) -> Self {
         let right = right.clone();
-        let place = &right.0.place;
-        let left = if place.pinned && !self.node.place.pinned {
-            self.to(&place.device)
+        let placement = &right.0.placement;
+        let left = if placement.pinned && !self.node.placement.pinned {
+            self.to(&placement.device)
         } else {
             self.clone()
         };

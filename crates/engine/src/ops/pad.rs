@@ -1,10 +1,10 @@
-//! `pad`: a border of one number.
+//! `pad`: constant padding.
 
 use super::{Meta, Rule};
 use crate::shape::MAX_RANK;
 use crate::{Error, Result, Scalar, Shape, Tensor};
 
-/// `x` inside a larger tensor of `value`.
+/// `x` padded with `value`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pad {
     pub(crate) before: [usize; MAX_RANK],
@@ -30,9 +30,8 @@ impl Rule for Pad {
 }
 
 impl Tensor {
-    /// This tensor with `before` elements in front of and `after` elements behind each axis, all of them
-    /// `value`: `edges` has a pair of these for each axis. The type stays, and `value` is converted to it;
-    /// an integer that does not fit is an error.
+    /// Pads each axis with `value`: `edges` has the numbers of elements to add before and after each axis. The type is
+    /// unchanged, and `value` is converted to it; an integer out of its range is an error.
     ///
     /// ```
     /// # use bessemer::Tensor;

@@ -1,20 +1,20 @@
-//! `max_pool1d`, `max_pool2d`, `avg_pool1d`, `avg_pool2d`: windows of images reduced to one number.
+//! `max_pool1d`, `max_pool2d`, `avg_pool1d`, `avg_pool2d`: max and average pooling.
 
 use super::{Meta, Rule};
 use crate::{Error, Result, Shape, Tensor};
 
-/// What becomes of the elements of a window.
+/// The reduction of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pool {
-    /// The greatest.
+    /// The maximum.
     Max,
-    /// The mean, with the zeros of the padding.
+    /// The mean, including the zeros of the padding.
     Mean,
-    /// The mean of those that are not padding.
+    /// The mean, excluding the padding.
     MeanInside,
 }
 
-/// Windows of the last two axes of `[planes, height, width]`, moved by steps.
+/// Pooling over the last two axes of `[planes, height, width]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pooling {
     pub(crate) pool: Pool,
@@ -52,7 +52,7 @@ impl Rule for Pooling {
                     op: self.name(),
                     reason: format!(
                         "a padding of {padding} is not less than the window of {kernel}: some windows \
-                         would see nothing else"
+                        would contain only padding"
                     ),
                 });
             }
@@ -62,7 +62,7 @@ impl Rule for Pooling {
     }
 }
 
-/// How a window moves along an axis.
+/// The window of a pooling or convolution along one axis.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) taps: usize,
@@ -71,7 +71,7 @@ pub(crate) struct Window {
     pub(crate) dilation: usize,
 }
 
-/// How many places a window has on an axis of `len` elements.
+/// Number of positions of a window on an axis of `len` elements.
 pub(crate) fn windows(op: &'static str, shape: &Shape, len: usize, w: Window) -> Result<usize> {
     let bad = |reason: String| Error::BadShape {
         op,
@@ -88,36 +88,35 @@ pub(crate) fn windows(op: &'static str, shape: &Shape, len: usize, w: Window) ->
     match (span, whole) {
         (Some(span), Some(whole)) if span <= whole => Ok((whole - span) / w.stride + 1),
         _ => Err(bad(format!(
-            "a window of {} elements, {} apart, does not fit an axis of {len} with a padding of {} at \
-             both ends",
+            "a window of {} elements with dilation {} is larger than an axis of {len} with padding {} at \
+            both ends",
             w.taps, w.dilation, w.padding
         ))),
     }
 }
 
-/// The windows of pooling along one axis (`N` = 1) or two (`N` = 2: height, width).
+/// Options of pooling along one axis (`N` = 1) or two (`N` = 2: height, width).
 ///
 /// ```
 /// # use bessemer::PoolOptions;
-/// let halves = PoolOptions::new([2, 2]);
+/// let disjoint = PoolOptions::new([2, 2]);
 /// let overlapping = PoolOptions { stride: [2, 2], padding: [1, 1], ..PoolOptions::new([3, 3]) };
-/// assert_eq!(halves.stride, overlapping.stride);
+/// assert_eq!(disjoint.stride, overlapping.stride);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolOptions<const N: usize> {
-    /// Elements of a window along each axis.
+    /// Size of the window.
     pub kernel: [usize; N],
-    /// From one window to the next.
+    /// Distance between windows.
     pub stride: [usize; N],
-    /// Elements beyond each end that windows may reach to; less than the window.
+    /// Padding at each end; less than the window.
     pub padding: [usize; N],
-    /// Whether the zeros of the padding count in averages, as they do in PyTorch unless told otherwise.
-    /// Maxima never count them.
+    /// Whether averages include the zeros of the padding, as in PyTorch by default. Maxima never do.
     pub count_padding: bool,
 }
 
 impl<const N: usize> PoolOptions<N> {
-    /// Windows of this size side by side.
+    /// Adjacent windows of this size.
     pub const fn new(kernel: [usize; N]) -> Self {
         Self {
             kernel,
@@ -129,11 +128,11 @@ impl<const N: usize> PoolOptions<N> {
 }
 
 impl Tensor {
-    /// The greatest element of each window of the last two axes, height and width.
+    /// Max pooling over the last two axes, height and width.
     ///
     /// Shape: `[…, h, w]` becomes `[…, (h + 2 padding - kernel) / stride + 1, …]`, rounded down. Type: floats
-    /// stay, others become floats ([`DType::to_float`](crate::DType::to_float)). NaN: if one of the window is.
-    /// The padding does not count: it is `-inf`. Empty: stays empty.
+    /// are kept, others become floats ([`DType::to_float`](crate::DType::to_float)). NaN: if the window contains one.
+    /// The padding is `-inf`. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::{PoolOptions, Tensor};
@@ -145,20 +144,20 @@ impl Tensor {
         self.pool2d(Pool::Max, options)
     }
 
-    /// The mean of each window of the last two axes, height and width.
+    /// Average pooling over the last two axes, height and width.
     ///
     /// Shape, type and empty: as [`Tensor::max_pool2d`]; `f16` and `bf16` are averaged in `f32` and rounded
-    /// once. The padding counts as zeros, or not at all: [`PoolOptions::count_padding`].
+    /// once. [`PoolOptions::count_padding`] selects whether the padding counts.
     pub fn avg_pool2d(&self, options: &PoolOptions<2>) -> Self {
         self.pool2d(mean(options), options)
     }
 
-    /// [`Tensor::max_pool2d`] along the last axis alone.
+    /// [`Tensor::max_pool2d`] along the last axis only.
     pub fn max_pool1d(&self, options: &PoolOptions<1>) -> Self {
         self.pool1d(Pool::Max, options)
     }
 
-    /// [`Tensor::avg_pool2d`] along the last axis alone.
+    /// [`Tensor::avg_pool2d`] along the last axis only.
     pub fn avg_pool1d(&self, options: &PoolOptions<1>) -> Self {
         self.pool1d(mean(options), options)
     }
@@ -189,7 +188,7 @@ impl Tensor {
                 return Err(Error::BadShape {
                     op: op.name(),
                     shape,
-                    reason: "the last axes are those that windows move along".to_owned(),
+                    reason: "the last two axes must be height and width".to_owned(),
                 });
             };
             let planes = shape[..at].iter().product();

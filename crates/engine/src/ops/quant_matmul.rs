@@ -1,4 +1,4 @@
-//! `quant_matmul`: products with quantised weights.
+//! `quant_matmul`: matmul with quantised weights.
 
 use super::{Meta, Rule};
 use crate::quant::{Precision, QuantMatrix};
@@ -54,7 +54,7 @@ impl Rule for QuantMatmul {
                 op: "quant_matmul",
                 left: *x.shape(),
                 right: Shape::new("quant_matmul", &[matrix.rows(), matrix.cols()])?,
-                reason: "both must have the same number of columns, and more than none",
+                reason: "both must have the same number of columns, which must not be 0",
             }),
         }
     }
@@ -62,7 +62,7 @@ impl Rule for QuantMatmul {
 
 impl Tensor {
     /// `x · Wᵀ`: the product of this tensor `[…, cols]` of `f32` and the transpose of quantised weights
-    /// `[rows, cols]`, giving `[…, rows]`. Weights are dequantised on the way, sums are kept in `f32`.
+    /// `[rows, cols]`, giving `[…, rows]`. Weights are dequantised on the fly, sums accumulate in `f32`.
     ///
     /// ```
     /// # use bessemer::Tensor;

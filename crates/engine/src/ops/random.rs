@@ -1,4 +1,4 @@
-//! `random::bits`, `uniform`, `normal`, `randint`, `bernoulli`: numbers that are a function of a key.
+//! `random::bits`, `uniform`, `normal`, `randint`, `bernoulli`: counter-based random values.
 
 use half::{bf16, f16};
 
@@ -15,7 +15,7 @@ pub(crate) struct Random {
     pub(crate) shape: Shape,
 }
 
-/// How bits become numbers.
+/// The distribution of random values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Distribution {
     Bits,
@@ -26,12 +26,12 @@ pub(crate) enum Distribution {
         last: Scalar,
     },
     Normal,
-    /// `low`, modulo 2^64, plus a number below `range`; a range of 0 stands for 2^64.
+    /// `low`, modulo 2^64, plus an integer below `range`; a range of 0 stands for 2^64.
     Integer {
         low: u64,
         range: u64,
     },
-    /// True for words below this, which is at most 2^32.
+    /// True for words below this bound, which is at most 2^32.
     Bernoulli {
         below: u64,
     },
@@ -69,8 +69,13 @@ fn apply(key: &Key, shape: Shape, dtype: DType, distribution: Distribution) -> T
     Tensor::apply(op, &[])
 }
 
-fn expect(op: &'static str, dtype: DType, holds: bool, expected: &'static str) -> Result<()> {
-    if holds {
+fn expect(
+    op: &'static str,
+    dtype: DType,
+    is_supported: bool,
+    expected: &'static str,
+) -> Result<()> {
+    if is_supported {
         Ok(())
     } else {
         Err(Error::BadDType {
@@ -81,7 +86,7 @@ fn expect(op: &'static str, dtype: DType, holds: bool, expected: &'static str) -
     }
 }
 
-/// Random bits: every value of an unsigned integer type is equally likely.
+/// Uniform random bits: every value of an unsigned integer type is equally likely.
 ///
 /// Elements of fewer than 32 bits are the upper bits of a word.
 pub fn bits(key: &Key, shape: impl IntoShape, dtype: DType) -> Tensor {
@@ -92,13 +97,13 @@ pub fn bits(key: &Key, shape: impl IntoShape, dtype: DType) -> Tensor {
     })
 }
 
-/// Floats from `low` up to but not including `high`, all equally likely.
+/// Uniformly distributed floats in `[low, high)`.
 ///
 /// `low + u * (high - low)`, computed in the type itself (`f16` and `bf16` in `f32`, rounded once), where
 /// `u` is the upper 24 bits of a word times 2^-24 for `f32`, 53 bits of a block times 2^-53 for `f64`, 11
-/// bits for `f16` and 8 for `bf16`: exactly as many as make all `u` representable, so that 0 to 1 is
-/// exact. What rounds up to `high` becomes the number before it. Both bounds, and their difference, must
-/// be finite in the type and in order; where they are equal, all elements are.
+/// bits for `f16` and 8 for `bf16`: with that many bits every `u` is representable, so that 0 to 1 is
+/// exact. A value that rounds up to `high` becomes the float before it. Both bounds, and their difference, must
+/// be finite in the type and in order; if they are equal, all elements are equal.
 ///
 /// The bits are the same on every backend.
 pub fn uniform(key: &Key, shape: impl IntoShape, low: f64, high: f64, dtype: DType) -> Tensor {
@@ -107,7 +112,7 @@ pub fn uniform(key: &Key, shape: impl IntoShape, low: f64, high: f64, dtype: DTy
         expect(OP, dtype, dtype.is_float(), "a float type")?;
         let shape = shape.into_shape(OP)?;
         let (low, high) = (rounded(low, dtype), rounded(high, dtype));
-        // The difference of half-precision numbers is taken in `f32`.
+        // The difference of half-precision bounds is computed in `f32`.
         let range = match dtype {
             DType::F64 => high - low,
             _ => f64::from(high as f32 - low as f32),
@@ -115,7 +120,7 @@ pub fn uniform(key: &Key, shape: impl IntoShape, low: f64, high: f64, dtype: DTy
         if !(low <= high && range.is_finite()) {
             return Err(Error::Invalid {
                 op: OP,
-                reason: format!("from {low} to {high} is no finite range of {dtype}"),
+                reason: format!("from {low} to {high} is not a finite range of {dtype}"),
             });
         }
         let last = if low == high {
@@ -132,7 +137,7 @@ pub fn uniform(key: &Key, shape: impl IntoShape, low: f64, high: f64, dtype: DTy
     })
 }
 
-/// The nearest value of a float type.
+/// Rounds to the nearest value of a float type.
 fn rounded(value: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F16 => f16::from_f64(value).into(),
@@ -144,7 +149,7 @@ fn rounded(value: f64, dtype: DType) -> f64 {
 
 /// The largest value of a float type below a finite one.
 fn before(value: f64, dtype: DType) -> f64 {
-    // Sign and magnitude: towards zero the bits count down, away from it up.
+    // Sign and magnitude: the bits decrease towards zero and increase away from it.
     let down = |bits: u16| match (bits & 0x7fff, bits >> 15) {
         (0, _) => 0x8001,
         (_, 0) => bits - 1,
@@ -158,16 +163,15 @@ fn before(value: f64, dtype: DType) -> f64 {
     }
 }
 
-/// Floats of the normal distribution with mean 0 and variance 1; scale and shift them with `*` and `+`.
+/// Normally distributed floats with mean 0 and variance 1; scale and shift them with `*` and `+`.
 ///
-/// By Box and Muller's method, in pairs: elements `2 j` and `2 j + 1` are `r cos(a)` and `r sin(a)` with
-/// `r = sqrt(-2 ln(u))` and `a` a full turn times `v`. For `f32`, `u` and `v` are the words of block `j`,
+/// The Box–Muller transform, in pairs: elements `2 j` and `2 j + 1` are `r cos(a)` and `r sin(a)` with
+/// `r = sqrt(-2 ln(u))` and `a = 2 π v`. For `f32`, `u` and `v` are the words of block `j`,
 /// as `(word + 0.5) / 2^32` and `word / 2^32`; for `f64`, blocks `2 j` and `2 j + 1`, of which `u` has 53
-/// bits. So elements reach 6.7 standard deviations in `f32` and 8.6 in `f64`. `f16` and `bf16` are those
-/// of `f32`, rounded.
+/// bits. So elements reach 6.7 standard deviations in `f32` and 8.6 in `f64`. `f16` and `bf16` are rounded from `f32`.
 ///
-/// The logarithm, the sine and the cosine are sums of a fixed number of terms, of which no multiplication
-/// is fused with an addition: the bits are the same on every processor. Elements are within 4 (`f64`: 8)
+/// The logarithm, the sine and the cosine are polynomials with a fixed number of terms and without fused
+/// multiply-adds: the bits are the same on every processor. Elements are within 4 (`f64`: 8)
 /// units in the last place of `r` of their exact values.
 pub fn normal(key: &Key, shape: impl IntoShape, dtype: DType) -> Tensor {
     const OP: &str = "random::normal";
@@ -178,11 +182,12 @@ pub fn normal(key: &Key, shape: impl IntoShape, dtype: DType) -> Tensor {
     })
 }
 
-/// Integers from `low` up to but not including `high`, of any integer type.
+/// Uniformly distributed integers in `[low, high)`, of any integer type.
 ///
-/// The upper half of the 128-bit product of a block and `high - low`, plus `low`: of all 2^64 blocks, each
-/// integer gets `2^64 / (high - low)`, rounded up or down, so that the likelihood of two differs by less
-/// than one in 2^64.
+/// The upper half of the 128-bit product of a block and `high - low`, plus `low` (Lemire's method without rejection):
+/// of all
+/// 2^64 blocks, each integer gets `2^64 / (high - low)`, rounded up or down, so that the probabilities of two integers
+/// differ by at most 2^-64.
 pub fn randint(
     key: &Key,
     shape: impl IntoShape,
@@ -209,7 +214,7 @@ pub fn randint(
         }
         low.fit(OP, dtype)?;
         Scalar::Int(end - 1).fit(OP, dtype)?;
-        // At most 2^64, which becomes 0, since both ends fit a type of 64 bits.
+        // At most 2^64, which wraps to 0, since both bounds are in the range of a 64-bit type.
         let range = (end - first) as u64;
         let low = first as u64;
         let distribution = Distribution::Integer { low, range };
@@ -217,10 +222,10 @@ pub fn randint(
     })
 }
 
-/// Truth values, each true with probability `p`, from 0 to 1, rounded to a multiple of 2^-32.
+/// Booleans that are true with probability `p`, from 0 to 1, rounded to a multiple of 2^-32.
 ///
-/// True where a word is below `p * 2^32`. For a probability of its own for each element, compare
-/// [`uniform`] numbers with a tensor.
+/// True where a word is below `p * 2^32`. For a different probability per element, compare [`uniform`] values with a
+/// tensor.
 pub fn bernoulli(key: &Key, p: f64, shape: impl IntoShape) -> Tensor {
     const OP: &str = "random::bernoulli";
     Tensor::attempt(|| {

@@ -1,48 +1,48 @@
-//! Reductions: `sum`, `prod`, `mean`, `min`, `max`, `any`, `all`. The variance is in [`super::var`], norms
-//! in [`super::norm`], `logsumexp` in [`super::logsumexp`]: all of them are one op.
+//! Reductions: `sum`, `prod`, `mean`, `min`, `max`, `any`, `all`. [`super::var`], [`super::norm`] and
+//! [`super::logsumexp`] use the same op.
 
 use super::{Meta, Rule};
 use crate::dispatch_table::OpClass;
 use crate::{Axes, DType, Error, Kind, Result, Tensor};
 
-/// What a reduction makes of the elements it takes together.
+/// The function of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fold {
     /// `x0 + x1 + …`
     Sum,
     /// `x0 * x1 * …`
     Prod,
-    /// The sum over the number of elements.
+    /// The arithmetic mean.
     Mean,
-    /// The least; NaN if one is.
+    /// The minimum; NaN if any element is NaN.
     Min,
-    /// The greatest; NaN if one is.
+    /// The maximum; NaN if any element is NaN.
     Max,
-    /// Whether one is not 0.
+    /// `true` if any element is nonzero.
     Any,
-    /// Whether all are not 0.
+    /// `true` if all elements are nonzero.
     All,
-    /// The mean square distance from the mean, with `n - ddof` for `n`.
+    /// The variance, with divisor `n - ddof`.
     Var {
-        /// Degrees of freedom that were used up.
+        /// Delta degrees of freedom.
         ddof: usize,
     },
-    /// The root of the variance.
+    /// The standard deviation, with divisor `n - ddof`.
     Std {
-        /// Degrees of freedom that were used up.
+        /// Delta degrees of freedom.
         ddof: usize,
     },
     /// `log(exp(x0) + exp(x1) + …)`
     LogSumExp,
     /// The sum of magnitudes.
     SumAbs,
-    /// The root of the sum of squares.
+    /// The square root of the sum of squares.
     RootSumSquare,
-    /// The greatest magnitude.
+    /// The maximum magnitude.
     MaxAbs,
-    /// The least magnitude.
+    /// The minimum magnitude.
     MinAbs,
-    /// How many are not 0.
+    /// The number of nonzero elements.
     CountNonzero,
 }
 
@@ -81,15 +81,15 @@ impl Rule for Reduce {
 
     fn infer(&self, inputs: &[&Tensor]) -> Result<Meta> {
         let (shape, x) = (inputs[0].shape(), inputs[0].dtype());
-        let needs_one = matches!(
+        let needs_elements = matches!(
             self.fold,
             Fold::Min | Fold::Max | Fold::MaxAbs | Fold::MinAbs
         );
-        if needs_one && self.axes.iter().any(|a| shape[a] == 0) {
+        if needs_elements && self.axes.iter().any(|a| shape[a] == 0) {
             return Err(Error::BadShape {
                 op: self.name(),
                 shape: *shape,
-                reason: "an empty axis has no least or greatest element".to_owned(),
+                reason: "an empty axis has no minimum or maximum".to_owned(),
             });
         }
         let dtype = match self.fold {
@@ -104,7 +104,7 @@ impl Rule for Reduce {
 }
 
 impl Tensor {
-    /// A reduction over these axes; over all where none are named.
+    /// A reduction over these axes, or over all if `axes` is empty.
     pub(crate) fn reduce(&self, fold: Fold, axes: &[isize], keepdims: bool) -> Self {
         if self.check().is_err() {
             return self.clone();
@@ -122,12 +122,12 @@ impl Tensor {
         })
     }
 
-    /// The sum over `axes`, or over all elements where `axes` is empty.
+    /// The sum over `axes`, or over all elements if `axes` is empty.
     ///
-    /// The axes are gone from the shape, or have length 1 where `keepdims`. Floats answer in their own
+    /// The axes are removed from the shape, or have length 1 with `keepdims`. Floats keep their
     /// type: `f16`, `bf16` and `f32` are added up in `f32`, in blocks whose sums are added up in `f64`,
-    /// and rounded once; `f64` in `f64`, in blocks. Integers and truth values answer in `i64`, unsigned
-    /// ones in `u64`, and wrap there. One NaN makes the sum NaN. The sum of nothing is 0.
+    /// and rounded once; `f64` in `f64`, in blocks. Integers and booleans give `i64`, unsigned
+    /// ones `u64`, and wrap there. One NaN makes the sum NaN. The sum of no elements is 0.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -140,20 +140,19 @@ impl Tensor {
         self.reduce(Fold::Sum, axes, keepdims)
     }
 
-    /// The product over `axes`, or of all elements where `axes` is empty.
+    /// The product over `axes`, or of all elements if `axes` is empty.
     ///
-    /// Shapes and types are those of [`Tensor::sum`]; floats are multiplied in `f64` and rounded once,
-    /// integers wrap in 64 bits. One NaN makes the product NaN. The product of nothing is 1.
+    /// Shape and type: as [`Tensor::sum`]; floats are multiplied in `f64` and rounded once,
+    /// integers wrap in 64 bits. One NaN makes the product NaN. The product of no elements is 1.
     pub fn prod(&self, axes: &[isize], keepdims: bool) -> Self {
         self.reduce(Fold::Prod, axes, keepdims)
     }
 
-    /// The mean over `axes`, or of all elements where `axes` is empty: the sum over the number of
-    /// elements.
+    /// The mean over `axes`, or of all elements if `axes` is empty.
     ///
-    /// Floats answer in their own type, added up as in [`Tensor::sum`] and rounded once, so that a sum
-    /// past the largest `f16` does not matter; integers and truth values answer in `f64`. One NaN makes
-    /// the mean NaN. The mean of nothing is NaN.
+    /// Floats keep their type, are added up as in [`Tensor::sum`] and rounded once, so that the sum may exceed the
+    /// largest
+    /// `f16`; integers and booleans give `f64`. One NaN makes the mean NaN. The mean of no elements is NaN.
     pub fn mean(&self, axes: &[isize], keepdims: bool) -> Self {
         // A sum of 64-bit integers may wrap, which a mean must not.
         match self.dtype() {
@@ -162,14 +161,16 @@ impl Tensor {
         }
     }
 
-    /// The least element over `axes`, or of all where `axes` is empty, in the tensor's type. NaN where
-    /// one is NaN. An error where one of the axes is empty.
+    /// The minimum over `axes`, or of all elements if `axes` is empty, in the tensor's type. NaN if any element is NaN.
+    /// An
+    /// empty axis is an error.
     pub fn min(&self, axes: &[isize], keepdims: bool) -> Self {
         self.reduce(Fold::Min, axes, keepdims)
     }
 
-    /// The greatest element over `axes`, or of all where `axes` is empty, in the tensor's type. NaN where
-    /// one is NaN. An error where one of the axes is empty.
+    /// The maximum over `axes`, or of all elements if `axes` is empty, in the tensor's type. NaN if any element is NaN.
+    /// An
+    /// empty axis is an error.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -182,14 +183,16 @@ impl Tensor {
         self.reduce(Fold::Max, axes, keepdims)
     }
 
-    /// Whether an element over `axes`, or any where `axes` is empty, is not 0 (NaN is not). `false` for
-    /// nothing. The answer is `bool`.
+    /// `true` where any element over `axes`, or of all if `axes` is empty, is nonzero (NaN is). `false` for no
+    /// elements. The
+    /// result is `bool`.
     pub fn any(&self, axes: &[isize], keepdims: bool) -> Self {
         self.reduce(Fold::Any, axes, keepdims)
     }
 
-    /// Whether every element over `axes`, or every one where `axes` is empty, is not 0 (NaN is not).
-    /// `true` for nothing. The answer is `bool`.
+    /// `true` where every element over `axes`, or of all if `axes` is empty, is nonzero (NaN is). `true` for no
+    /// elements. The
+    /// result is `bool`.
     pub fn all(&self, axes: &[isize], keepdims: bool) -> Self {
         self.reduce(Fold::All, axes, keepdims)
     }

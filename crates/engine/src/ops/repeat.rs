@@ -1,10 +1,18 @@
-//! `repeat`, `tile`: elements over and over.
+//! `repeat`, `tile`: repeated elements.
 
 use crate::{Error, Result, Shape, Tensor};
 
+/// The blocks to repeat along an axis: `outer` blocks of `inner` elements.
+struct Blocks {
+    axis: usize,
+    outer: usize,
+    inner: usize,
+}
+
 impl Tensor {
-    /// Each element `count` times in a row along `axis`, whose length is multiplied by it; 0 leaves
-    /// nothing. The type stays. An error, and no attempt, where the result cannot be counted in bytes.
+    /// Repeats each element `count` times along `axis`, whose length is multiplied by `count`; 0 gives an empty tensor.
+    /// The
+    /// type is unchanged. An error if the size in bytes overflows.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -22,13 +30,15 @@ impl Tensor {
             let axis = shape.axis("repeat", axis)?;
             let inner = shape[axis + 1..].iter().product();
             let outer = shape[..=axis].iter().product();
-            self.again("repeat", axis, [outer, inner], count)
+            let blocks = Blocks { axis, outer, inner };
+            self.repeat_blocks("repeat", blocks, count)
         })
     }
 
-    /// This tensor `counts[i]` times along axis `i`. Axes of length 1 are put in front of the shape, or
-    /// counts of 1 in front of `counts`, until there are as many, as in NumPy. The type stays. An error,
-    /// and no attempt, where the result cannot be counted in bytes.
+    /// Repeats this tensor `counts[i]` times along axis `i`. Axes of length 1 are prepended to the shape, or counts of
+    /// 1 to
+    /// `counts`, until both have the same length, as in NumPy. The type is unchanged. An error if the size in bytes
+    /// overflows.
     pub fn tile(&self, counts: &[usize]) -> Self {
         if self.check().is_err() {
             return self.clone();
@@ -38,28 +48,23 @@ impl Tensor {
             dims.extend_from_slice(self.shape());
             let mut out = self.reshape(Shape::new("tile", &dims)?);
             let skip = dims.len() - counts.len();
-            // Short axes first: what is made on the way stays small.
+            // Innermost axes first: intermediate results stay small.
             for (axis, &count) in counts.iter().enumerate().rev() {
                 if count != 1 {
                     let axis = axis + skip;
                     let shape = *out.shape();
                     let inner = shape[axis..].iter().product();
                     let outer = shape[..axis].iter().product();
-                    out = out.again("tile", axis, [outer, inner], count)?;
+                    out = out.repeat_blocks("tile", Blocks { axis, outer, inner }, count)?;
                 }
             }
             Ok(out)
         })
     }
 
-    /// Each of the `outer` blocks of `inner` elements `count` times in a row, as part of `axis`.
-    fn again(
-        &self,
-        op: &'static str,
-        axis: usize,
-        [outer, inner]: [usize; 2],
-        count: usize,
-    ) -> Result<Self> {
+    /// Repeats each block `count` times.
+    fn repeat_blocks(&self, op: &'static str, blocks: Blocks, count: usize) -> Result<Self> {
+        let Blocks { axis, outer, inner } = blocks;
         let mut dims = self.shape().to_vec();
         dims[axis] = dims[axis].checked_mul(count).ok_or(Error::SizeOverflow {
             op,

@@ -1,4 +1,4 @@
-//! `rms_norm`: rows divided by their root mean square.
+//! `rms_norm`: RMS normalization.
 
 use super::group_norm::computed_in;
 use super::softmax::expect_float;
@@ -8,7 +8,7 @@ use crate::{Error, Result, Tensor};
 /// `x / sqrt(mean(x²) + eps) * weight` along the last axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RmsNorm {
-    /// The bits of a number, so that equal ones are found equal.
+    /// The bits of an `f64`: equal ops must compare equal.
     eps: u64,
 }
 
@@ -30,7 +30,7 @@ impl Rule for RmsNorm {
     }
 }
 
-/// Checks that `parameter` is a vector with an element for each of axis `axis` of `x`.
+/// Checks that `parameter` is a vector as long as axis `axis` of `x`.
 pub(crate) fn expect_parameter(
     op: &'static str,
     x: &Tensor,
@@ -46,11 +46,11 @@ pub(crate) fn expect_parameter(
         op,
         left: *x.shape(),
         right: *parameter.shape(),
-        reason: "weights and biases are vectors, as long as the axis they belong to",
+        reason: "weights and biases must be vectors as long as their axis",
     })
 }
 
-/// A parameter of an op on `x`, in the type of `x` or in the one that is computed in.
+/// A parameter of an op on `x`, in the type of `x` or in the type the op computes in.
 pub(crate) fn parameter(x: &Tensor, parameter: &Tensor) -> Tensor {
     if parameter.dtype() == x.dtype() {
         parameter.clone()
@@ -60,13 +60,13 @@ pub(crate) fn parameter(x: &Tensor, parameter: &Tensor) -> Tensor {
 }
 
 impl Tensor {
-    /// Each row, along the last axis, divided by its root mean square and multiplied by weights:
-    /// `x / sqrt(mean(x²) + eps) * weight`.
+    /// RMS normalization along the last axis: `x / sqrt(mean(x²) + eps) * weight`.
     ///
-    /// Shape: as this; `weight` is a vector as long as the last axis. Type: floats stay, others become
-    /// floats ([`DType::to_float`](crate::DType::to_float)); the weights may be of any float type. `f16`, `bf16` and `f32` are
-    /// computed in `f32`, sums of squares in blocks that are added up in `f64`, and rounded once.
-    /// NaN: a NaN makes its row NaN; so does an infinity, but for the other elements, which become 0.
+    /// Shape: unchanged; `weight` is a vector as long as the last axis. Type: floats are kept, others become
+    /// floats ([`DType::to_float`](crate::DType::to_float)); the weights may be of any float type. `f16`, `bf16` and
+    /// `f32` are
+    /// computed in `f32`, with block sums of squares that are added up in `f64`, and rounded once.
+    /// NaN: a NaN makes its row NaN; an infinity becomes NaN and the other elements of its row 0.
     /// Empty: stays empty.
     ///
     /// ```
@@ -82,7 +82,7 @@ impl Tensor {
         Self::apply(op, &[&x, &parameter(&x, weight)])
     }
 
-    /// [`Tensor::rms_norm`] as a formula of simpler ops, which tests compare with it.
+    /// [`Tensor::rms_norm`] as a formula of simpler ops, for tests.
     #[doc(hidden)]
     pub fn decompose_rms_norm(&self, weight: &Self, eps: f64) -> Self {
         let dtype = self.dtype().to_float();

@@ -1,4 +1,4 @@
-//! `rope`: rotary position embedding. What the angles are is `ops/rope/table.rs`.
+//! `rope`: rotary position embedding. `ops/rope/table.rs` defines the frequencies.
 
 mod table;
 
@@ -6,23 +6,24 @@ pub use table::{RopeOptions, RopeScaling, RopeStyle, RopeTable};
 
 use super::softmax::expect_float;
 use super::{Meta, Rule};
-use crate::device::Place;
+use crate::device::Placement;
 use crate::{Error, Result, Tensor, dispatch};
 
-/// Pairs of the last axis turned by an angle that grows with the position, which is the index along the
-/// last axis but one. The inputs are `x`, the frequencies and, unless they count from `offset`, the
-/// positions, the last two as the device's kernel reads them ([`dispatch::rope_inputs`]).
+/// Rotates pairs of elements of the last axis by an angle proportional to the position, which is the index along the
+/// second to last axis. The inputs are `x`, the frequencies and, unless they count from `offset`, the positions; the
+/// last
+/// two in the form that the device's kernel reads ([`dispatch::rope_inputs`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rope {
     pub(crate) style: RopeStyle,
-    /// Position of the first row, where positions are no input.
+    /// Position of the first row, if positions are not an input.
     pub(crate) offset: usize,
-    /// The bits of a number, so that equal ones are found equal.
+    /// The bits of an `f64`: equal ops must compare equal.
     factor: u64,
 }
 
 impl Rope {
-    /// What the result is multiplied with.
+    /// Factor of the result.
     pub(crate) fn factor(&self) -> f64 {
         f64::from_bits(self.factor)
     }
@@ -41,7 +42,7 @@ impl Rule for Rope {
             return Err(Error::BadShape {
                 op: "rope",
                 shape,
-                reason: "the last two axes must be positions and the dimensions of a head"
+                reason: "the last two axes must be the positions and the head dimension"
                     .to_owned(),
             });
         }
@@ -52,22 +53,22 @@ impl Rule for Rope {
                 op: "rope",
                 left: shape,
                 right: *frequencies.shape(),
-                reason: "each frequency turns two of the last axis's elements",
+                reason: "each frequency rotates two elements of the last axis",
             });
         }
         if let Some(positions) = inputs.get(2) {
-            let fits = match **positions.shape() {
+            let matches = match **positions.shape() {
                 [n] => n == seq,
                 [b, n] => shape.rank() > 2 && b == shape[0] && n == seq,
                 _ => false,
             };
-            if !fits {
+            if !matches {
                 return Err(Error::ShapeMismatch {
                     op: "rope",
                     left: shape,
                     right: *positions.shape(),
-                    reason: "positions are one for each of the last axis but one, or these for each of \
-                             the first axis",
+                    reason: "positions must be [seq] or [batch, seq], where seq is the second to last axis and batch the \
+                             first",
                 });
             }
         }
@@ -75,13 +76,14 @@ impl Rule for Rope {
     }
 }
 
-/// Where the rows that [`Tensor::rope`] turns stand in their sequence.
+/// The positions of the rows that [`Tensor::rope`] rotates.
 #[derive(Clone, Debug)]
 pub enum Positions {
-    /// One after the other, from this one on.
+    /// Consecutive positions from this one on.
     From(usize),
-    /// At these: a vector with one for each row of the sequence, or a matrix with such a vector for each
-    /// element of the first axis (the batch). Of any number type.
+    /// These positions: a vector with an element per row of the sequence, or a matrix with such a vector per element of
+    /// the
+    /// first axis (the batch). Of any number type.
     At(Tensor),
 }
 
@@ -104,17 +106,21 @@ impl From<Tensor> for Positions {
 }
 
 impl Tensor {
-    /// Rotary position embedding: pairs of elements of each row, along the last axis, turned by an angle
-    /// that is their frequency times the position of the row:
+    /// Rotary position embedding: rotates pairs of elements of each row, along the last axis, by their frequency times
+    /// the
+    /// position of the row:
     /// `(a, b) -> (a cos t - b sin t, b cos t + a sin t)` with `t = position * frequency[i]`.
     ///
     /// Shape: `[…, seq, dim]`, as queries and keys are for [`Tensor::attention`]
-    /// (`[batch, heads, seq, dim]`); a transposed `[batch, seq, heads, dim]` is read in place. Which
-    /// elements make pair `i` is the [`RopeStyle`]; elements past [`RopeOptions::dims`] stay as they are.
-    /// Type: floats stay, others become floats ([`DType::to_float`](crate::DType::to_float)). Angles are computed in `f64`, or
-    /// in 64 bits of a turn where there is no `f64`; `f16` and `bf16` are turned in `f32` and rounded once. NaN: stays in its pair. Empty: stays empty.
+    /// (`[batch, heads, seq, dim]`); a transposed `[batch, seq, heads, dim]` is read in place. The
+    /// [`RopeStyle`] determines the pairs; elements past [`RopeOptions::dims`] are unchanged.
+    /// Type: floats are kept, others become floats ([`DType::to_float`](crate::DType::to_float)). Angles are computed
+    /// in
+    /// `f64`, or in 64-bit fixed point as fractions of a revolution where there is no `f64`; `f16` and `bf16` are
+    /// rotated in
+    /// `f32` and rounded once. NaN: affects only its pair. Empty: stays empty.
     ///
-    /// This computes the frequencies anew; a model keeps a [`RopeTable`] and calls [`Tensor::rope_with`].
+    /// This recomputes the frequencies; a model keeps a [`RopeTable`] and calls [`Tensor::rope_with`].
     ///
     /// ```
     /// # use bessemer::{RopeOptions, Tensor};
@@ -134,7 +140,7 @@ impl Tensor {
         })
     }
 
-    /// [`Tensor::rope`] with frequencies computed before.
+    /// [`Tensor::rope`] with precomputed frequencies.
     pub fn rope_with(&self, table: &RopeTable, positions: impl Into<Positions>) -> Self {
         let x = self.cast(self.dtype().to_float());
         let (offset, positions) = match positions.into() {
@@ -145,11 +151,11 @@ impl Tensor {
             return x;
         }
         Self::attempt(|| {
-            let place = match &positions {
-                Some(positions) => Place::of("rope", &[&x, positions], x.dtype(), None),
-                None => Place::of("rope", &[&x], x.dtype(), None),
+            let placement = match &positions {
+                Some(positions) => Placement::of("rope", &[&x, positions], x.dtype(), None),
+                None => Placement::of("rope", &[&x], x.dtype(), None),
             }?;
-            let (angles, positions) = dispatch::rope_inputs(&place.device, table, positions);
+            let (angles, positions) = dispatch::rope_inputs(&placement.device, table, positions);
             let op = Rope {
                 style: table.style(),
                 offset,

@@ -1,16 +1,16 @@
-//! `cumsum`, `cumprod`, `cummax`: results so far along an axis.
+//! `cumsum`, `cumprod`, `cummax`: scans along an axis.
 
 use super::{Meta, Rule};
 use crate::{Result, Tensor};
 
-/// What is kept so far.
+/// The function of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Running {
     /// The sum.
     Sum,
     /// The product.
     Prod,
-    /// The greatest; NaN from the first NaN on.
+    /// The maximum; NaN from the first NaN on.
     Max,
 }
 
@@ -52,10 +52,10 @@ impl Tensor {
         })
     }
 
-    /// The sum of the elements up to and including each one along `axis`; the shape stays.
+    /// The inclusive cumulative sum along `axis`; the shape is unchanged.
     ///
-    /// Floats answer in their own type and are added up in `f32` for a few elements and in `f64` beyond,
-    /// integers and truth values answer in `i64`, unsigned ones in `u64`, and wrap. From the first NaN on
+    /// Floats keep their type and are added up in `f32` for a few elements and in `f64` beyond,
+    /// integers and booleans give `i64`, unsigned ones `u64`, and wrap. From the first NaN on
     /// all are NaN. An empty axis stays empty.
     ///
     /// ```
@@ -68,14 +68,16 @@ impl Tensor {
         self.scan(Running::Sum, axis)
     }
 
-    /// The product of the elements up to and including each one along `axis`. Shapes, types and NaN as in
-    /// [`Tensor::cumsum`]; floats are multiplied in `f64`.
+    /// The inclusive cumulative product along `axis`. Shape, type and NaN: as [`Tensor::cumsum`]; floats are multiplied
+    /// in
+    /// `f64`.
     pub fn cumprod(&self, axis: isize) -> Self {
         self.scan(Running::Prod, axis)
     }
 
-    /// The greatest element up to and including each one along `axis`, in the tensor's type; the shape
-    /// stays. From the first NaN on all are NaN. An empty axis stays empty.
+    /// The inclusive cumulative maximum along `axis`, in the tensor's type; the shape is unchanged. From the first NaN
+    /// on all
+    /// are NaN. An empty axis stays empty.
     pub fn cummax(&self, axis: isize) -> Self {
         self.scan(Running::Max, axis)
     }

@@ -1,4 +1,4 @@
-//! `scatter`, `scatter_add`: elements put where indices say.
+//! `scatter`, `scatter_add`: elements written or added at indices.
 
 use super::gather::expect_along;
 use super::take::expect_indices;
@@ -10,7 +10,7 @@ use crate::{Error, Result, Tensor};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Scatter {
     pub(crate) axis: usize,
-    /// Adds to what is there.
+    /// Whether elements are added instead of replaced.
     pub(crate) add: bool,
 }
 
@@ -50,23 +50,22 @@ impl Tensor {
         })
     }
 
-    /// This tensor with elements of `source` in place of some of its own, as NumPy's `put_along_axis`:
+    /// Replaces elements with those of `source`, as NumPy's `put_along_axis`:
     /// `y[a.., indices[a.., i, b..], b..] = source[a.., i, b..]`.
     ///
-    /// `indices` and `source` have the same shape, which is this tensor's but for the length of the axis.
-    /// Shape and type stay; `source` is converted to the type. Where an element is named more than once
-    /// the last one, in row-major order, stays. Indices are integers of any type; negative ones count
-    /// from the end; one out of range is an error when the value is asked for. Nothing is copied where
-    /// nobody else needs this tensor.
+    /// `indices` and `source` have the same shape, which is this tensor's except for the length of the axis.
+    /// Shape and type are unchanged; `source` is converted to the type. Of duplicate indices, the last one in row-major
+    /// order wins. Indices are integers of any type; negative ones count from the end; one out of range is an error on
+    /// evaluation. This tensor is updated in place if it has no other use.
     pub fn scatter(&self, axis: isize, indices: &Self, source: &Self) -> Self {
         self.scatter_by(false, axis, indices, source)
     }
 
-    /// As [`Tensor::scatter`], but adding to what is there:
+    /// As [`Tensor::scatter`], but adds to the elements:
     /// `y[a.., indices[a.., i, b..], b..] += source[a.., i, b..]`.
     ///
-    /// Elements named more than once are added one after the other in row-major order, each sum rounded
-    /// to the type; integers wrap, truth values are or-ed.
+    /// Duplicate indices accumulate in row-major order, with each sum rounded to the type; integers wrap, booleans are
+    /// or-ed.
     pub fn scatter_add(&self, axis: isize, indices: &Self, source: &Self) -> Self {
         self.scatter_by(true, axis, indices, source)
     }

@@ -1,4 +1,4 @@
-//! `slice_update`: a block of a tensor replaced.
+//! `slice_update`: replaces a slice of a tensor.
 
 use super::{Meta, Rule};
 use crate::shape::MAX_RANK;
@@ -26,7 +26,7 @@ impl Rule for SliceUpdate {
                 op: "slice_update",
                 left: *x,
                 right: *source,
-                reason: "the source, from the start on, must lie inside the tensor",
+                reason: "the source must have the same rank and lie inside the tensor",
             });
         }
         Ok((inputs[0].dtype(), *x))
@@ -34,12 +34,14 @@ impl Rule for SliceUpdate {
 }
 
 impl Tensor {
-    /// This tensor with `source` in place of the block that begins at `start`:
+    /// Replaces the slice that begins at `start` with `source`:
     /// `y[start[0] + i, start[1] + j, ..] = source[i, j, ..]`.
     ///
-    /// `start` has one number for each axis. The source has this tensor's rank, lies inside it and is
-    /// converted to its type; shape and type stay. An empty source changes nothing. Nothing is copied
-    /// where nobody else needs this tensor, so that a cache grows in place.
+    /// `start` has one index per axis. The source has this tensor's rank, lies inside it and is converted to its type;
+    /// shape
+    /// and type are unchanged. An empty source changes nothing. This tensor is updated in place if it has no other use,
+    /// so
+    /// that a cache grows without copies.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};
@@ -57,7 +59,7 @@ impl Tensor {
                 return Err(Error::Invalid {
                     op: "slice_update",
                     reason: format!(
-                        "{} numbers say where to start in {} axes",
+                        "{} start indices for {} axes",
                         start.len(),
                         self.rank()
                     ),

@@ -1,4 +1,4 @@
-//! `softmax`, `log_softmax`: exponentials of an axis that add up to 1, and their logarithms.
+//! `softmax`, `log_softmax`.
 
 use super::group_norm::computed_in;
 use super::{Meta, Rule};
@@ -22,7 +22,7 @@ impl Rule for Softmax {
     }
 }
 
-/// The type of a tensor, which must be a float.
+/// Returns the type of a tensor, or an error unless it is a float.
 pub(crate) fn expect_float(op: &'static str, x: &Tensor) -> Result<DType> {
     let dtype = x.dtype();
     if dtype.is_float() {
@@ -48,10 +48,10 @@ impl Tensor {
         })
     }
 
-    /// `exp(x) / sum(exp(x))` along an axis: positive numbers that add up to 1. The maximum is
-    /// subtracted first, so that nothing overflows: `exp(x - max(x)) / sum(exp(x - max(x)))`.
+    /// `exp(x) / sum(exp(x))` along an axis. The maximum is subtracted first, so that nothing overflows:
+    /// `exp(x - max(x)) / sum(exp(x - max(x)))`.
     ///
-    /// Shape: as this. Type: floats stay, integers and truth values answer in the float that holds them
+    /// Shape: unchanged. Type: floats are kept, integers and booleans become floats
     /// ([`DType::to_float`]). `f16` and `bf16` are computed in `f32` and rounded once.
     /// NaN: a NaN, a `+inf` or nothing but `-inf` along the axis makes all of it NaN, as in NumPy and
     /// PyTorch; other `-inf` become 0. Empty: stays empty.
@@ -67,16 +67,15 @@ impl Tensor {
         self.softmax_on(axis, false)
     }
 
-    /// `log(softmax(x))` along an axis, without taking a logarithm of what has become 0:
+    /// `log(softmax(x))` along an axis, without the logarithm of an underflow:
     /// `x - max(x) - log(sum(exp(x - max(x))))`.
     ///
-    /// Shape, type, NaN and empty: as [`Tensor::softmax`]; `-inf` stays `-inf` beside finite numbers.
+    /// Shape, type, NaN and empty: as [`Tensor::softmax`]; `-inf` stays `-inf` if other elements are finite.
     pub fn log_softmax(&self, axis: isize) -> Self {
         self.softmax_on(axis, true)
     }
 
-    /// [`Tensor::softmax`] as a formula of simpler ops, which tests compare with it:
-    /// `e / sum(e)` with `e = exp(x - max(x))`.
+    /// [`Tensor::softmax`] as a formula of simpler ops, for tests: `e / sum(e)` with `e = exp(x - max(x))`.
     #[doc(hidden)]
     pub fn decompose_softmax(&self, axis: isize) -> Self {
         let dtype = self.dtype().to_float();
@@ -85,7 +84,7 @@ impl Tensor {
         (&e / e.sum(&[axis], true)).cast(dtype)
     }
 
-    /// [`Tensor::log_softmax`] as a formula of simpler ops: `x - max(x) - log(sum(exp(x - max(x))))`.
+    /// [`Tensor::log_softmax`] as a formula of simpler ops, for tests: `x - max(x) - log(sum(exp(x - max(x))))`.
     #[doc(hidden)]
     pub fn decompose_log_softmax(&self, axis: isize) -> Self {
         let dtype = self.dtype().to_float();

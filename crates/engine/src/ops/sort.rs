@@ -1,4 +1,4 @@
-//! `sort`: elements in order.
+//! `sort`: sorted elements.
 
 use super::{Meta, Rule};
 use crate::{Result, Tensor};
@@ -20,9 +20,9 @@ impl Rule for Sort {
 }
 
 impl Tensor {
-    /// The elements along `axis` in ascending order; shape and type stay.
+    /// Sorts the elements along `axis` in ascending order; shape and type are unchanged.
     ///
-    /// NaN come last. Elements that are equal, such as zeros of either sign, and NaN keep their order.
+    /// The sort is stable, zeros of either sign are equal, and NaN sorts last.
     ///
     /// ```
     /// # use bessemer::Tensor;

@@ -4,11 +4,12 @@ use super::group_norm::computed_in;
 use crate::Tensor;
 
 impl Tensor {
-    /// `silu(gate) * up`, where this is the gate: SwiGLU, the activation of Llama's layers. A formula of
-    /// elementwise ops, joined into one pass with whatever is around it.
+    /// SwiGLU, the activation of Llama's layers: `silu(gate) * up`, where this is the gate. A formula of elementwise
+    /// ops,
+    /// which are fused with those around it.
     ///
-    /// Shape: both broadcast. Type: the float in which they meet; `f16` and `bf16` are computed in `f32` and
-    /// rounded once. NaN: if one is. Empty: stays empty.
+    /// Shape: both broadcast. Type: the float that both promote to; `f16` and `bf16` are computed in `f32` and
+    /// rounded once. NaN: where either is NaN. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -21,7 +22,7 @@ impl Tensor {
         self.gated(up, Self::silu)
     }
 
-    /// `gelu_tanh(gate) * up`, where this is the gate: GeGLU, the activation of Gemma's layers. Otherwise as
+    /// GeGLU, the activation of Gemma's layers: `gelu_tanh(gate) * up`, where this is the gate. Otherwise as
     /// [`Tensor::swiglu`].
     pub fn geglu(&self, up: &Self) -> Self {
         self.gated(up, Self::gelu_tanh)

@@ -1,4 +1,4 @@
-//! `take`: elements of an axis by index.
+//! `take`: slices of an axis by index.
 
 use super::{Meta, Rule};
 use crate::{DType, Error, Result, Shape, Tensor};
@@ -9,7 +9,7 @@ pub(crate) struct Take {
     pub(crate) axis: usize,
 }
 
-/// An error where a tensor holds no integers.
+/// Returns an error unless a tensor has an integer type.
 pub(super) fn expect_indices(op: &'static str, indices: &Tensor) -> Result<()> {
     if indices.dtype().is_int() {
         return Ok(());
@@ -36,12 +36,12 @@ impl Rule for Take {
 }
 
 impl Tensor {
-    /// The elements of `axis` that `indices` name, as NumPy's `take`:
+    /// Selects slices of `axis` by index, as NumPy's `take`:
     /// `y[a.., i.., b..] = x[a.., indices[i..], b..]`.
     ///
-    /// The shape of `indices`, which may be any, stands where the axis stood; the type stays. Indices are
-    /// integers of any type; negative ones count from the end; one out of range is an error when the
-    /// value is asked for.
+    /// The shape of `indices`, which may have any rank, replaces the axis; the type is unchanged. Indices are integers
+    /// of any
+    /// type; negative ones count from the end; one out of range is an error on evaluation.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -60,10 +60,11 @@ impl Tensor {
         })
     }
 
-    /// The elements where `mask` holds, in row-major order, as one axis.
+    /// The elements where `mask` is true, in row-major order, as one axis.
     ///
-    /// The mask must be of type `bool` and is broadcast to this tensor's shape. How many elements there
-    /// are depends on it, so it is evaluated here and now; the elements are not. The type stays.
+    /// The mask must be of type `bool` and is broadcast to this tensor's shape. It is evaluated immediately, since the
+    /// shape of
+    /// the result depends on it; the elements are not. The type is unchanged.
     pub fn masked_select(&self, mask: &Self) -> Self {
         if self.check().is_err() {
             return self.clone();
@@ -78,8 +79,8 @@ impl Tensor {
                 });
             }
             let mask = mask.broadcast_to(*self.shape());
-            let chosen = mask.to_slice::<bool>()?;
-            let count = chosen.iter().filter(|&&c| c).count();
+            let mask = mask.to_slice::<bool>()?;
+            let count = mask.iter().filter(|&&selected| selected).count();
             let mut indices = Vec::new();
             indices
                 .try_reserve_exact(count)
@@ -87,8 +88,8 @@ impl Tensor {
                     op: "masked_select",
                     dims: vec![count],
                 })?;
-            let chosen = chosen.iter().enumerate().filter(|&(_, &c)| c);
-            indices.extend(chosen.map(|(i, _)| i as i64));
+            let selected = mask.iter().enumerate().filter(|&(_, &selected)| selected);
+            indices.extend(selected.map(|(i, _)| i as i64));
             Ok(self.flatten().take(0, &Self::from_vec(indices, [count])))
         })
     }

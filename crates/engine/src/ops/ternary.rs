@@ -5,16 +5,16 @@ use crate::dispatch_table::OpClass;
 use crate::tensor::Operand;
 use crate::{DType, Error, Kind, Result, Tensor};
 
-/// The types a function takes and gives.
+/// The operand and result types of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Types {
-    /// A truth value, then anything, to the type of the latter.
+    /// A boolean, then any type; the result has the latter.
     Condition,
-    /// Anything, to its own type.
+    /// Any type; the result has the same.
     Same,
-    /// Numbers, to their own type.
+    /// Numbers; the result has their type.
     Number,
-    /// Floats, to their own type.
+    /// Floats; the result has their type.
     Float,
 }
 
@@ -32,10 +32,10 @@ macro_rules! declare {
         }
 
         impl Ternary {
-            /// All of them.
+            /// All functions.
             pub(crate) const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The types it takes and gives.
+            /// The operand and result types.
             pub(crate) const fn types(self) -> Types {
                 match self {
                     $(Self::$variant => Types::$types,)*
@@ -76,7 +76,7 @@ macro_rules! declare {
 crate::for_each_ternary!(declare);
 
 impl Ternary {
-    /// The result type for a first input of one type and others of another, or why there is none.
+    /// The result type for these types of the first input and of the others, or an error.
     fn result(self, first: DType, rest: DType) -> Result<DType> {
         let refuse = |dtype, expected| {
             Err(Error::BadDType {
@@ -99,14 +99,14 @@ impl Tensor {
         Self::attempt(|| {
             let name = op.name();
             if op.types() == Types::Condition {
-                let met = b.meet(&c);
-                let (b, c) = (b.cast(name, met)?, c.cast(name, met)?);
+                let dtype = b.promote(&c);
+                let (b, c) = (b.cast(name, dtype)?, c.cast(name, dtype)?);
                 return Ok(Self::apply(op, &[self, &b, &c]));
-            }
-            let me = Operand::from(self);
-            let met = DType::promote(me.meet(&b), me.meet(&c));
-            let (b, c) = (b.cast(name, met)?, c.cast(name, met)?);
-            Ok(Self::apply(op, &[&self.cast(met), &b, &c]))
+                }
+                let first = Operand::from(self);
+                let dtype = DType::promote(first.promote(&b), first.promote(&c));
+                let (b, c) = (b.cast(name, dtype)?, c.cast(name, dtype)?);
+                Ok(Self::apply(op, &[&self.cast(dtype), &b, &c]))
         })
     }
 }

@@ -1,9 +1,9 @@
-//! `topk`: the few greatest or least elements.
+//! `topk`: the k largest or smallest elements.
 
 use super::{Meta, Rule};
 use crate::{DType, Error, Result, Tensor};
 
-/// The indices of the `k` greatest or least elements along an axis, in order.
+/// The indices of the `k` largest or smallest elements along an axis, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TopK {
     pub(crate) k: usize,
@@ -30,12 +30,13 @@ impl Rule for TopK {
 }
 
 impl Tensor {
-    /// The `k` greatest elements along `axis` in descending order, or the `k` least in ascending order
-    /// where not `largest`, and their indices in `i64`: `(values, indices)`.
+    /// The `k` largest elements along `axis` in descending order, or without `largest` the `k` smallest in ascending
+    /// order,
+    /// and their indices as `i64`: `(values, indices)`.
     ///
-    /// The axis has length `k` in both; `k` may be 0 but not more than the length of the axis. The first
-    /// index comes first where elements are equal. NaN counts as greater than all numbers, as in
-    /// [`Tensor::sort`].
+    /// The axis has length `k` in both; `k` may be 0 but not more than the length of the axis. Equal elements are
+    /// ordered by
+    /// index. NaN is larger than all numbers, as in [`Tensor::sort`].
     ///
     /// ```
     /// # use bessemer::Tensor;

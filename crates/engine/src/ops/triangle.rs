@@ -1,4 +1,4 @@
-//! `tril`, `triu`: matrices with nothing on one side of a diagonal.
+//! `tril`, `triu`: lower and upper triangles.
 
 use super::{Meta, Rule};
 use crate::{Error, Result, Tensor};
@@ -6,7 +6,7 @@ use crate::{Error, Result, Tensor};
 /// The elements on one side of a diagonal of each matrix, 0 on the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Triangle {
-    /// What is on and above the diagonal stays, not what is on and below.
+    /// Whether the upper triangle is kept.
     pub(crate) upper: bool,
     pub(crate) diagonal: isize,
 }
@@ -30,15 +30,17 @@ impl Rule for Triangle {
 }
 
 impl Tensor {
-    /// The elements of each matrix, the last two axes, on and below diagonal `k`, 0 above: those with
-    /// `column - row <= k`. Shape and type stay.
+    /// The lower triangle of each matrix, the last two axes: the elements with `column - row <= k`, 0 elsewhere. Shape
+    /// and
+    /// type are unchanged.
     pub fn tril(&self, k: isize) -> Self {
         let (upper, diagonal) = (false, k);
         Self::apply(Triangle { upper, diagonal }, &[self])
     }
 
-    /// The elements of each matrix, the last two axes, on and above diagonal `k`, 0 below: those with
-    /// `column - row >= k`. Shape and type stay.
+    /// The upper triangle of each matrix, the last two axes: the elements with `column - row >= k`, 0 elsewhere. Shape
+    /// and
+    /// type are unchanged.
     pub fn triu(&self, k: isize) -> Self {
         let (upper, diagonal) = (true, k);
         Self::apply(Triangle { upper, diagonal }, &[self])

@@ -8,14 +8,14 @@ use crate::{DType, Error, Kind, Result, Tensor};
 
 /// The result type of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// That of the input.
+pub(crate) enum UnaryResult {
+    /// The type of the input.
     Same,
-    /// That of the input; not for truth values.
+    /// The type of the input, which must not be `bool`.
     Number,
-    /// That of the input where it is a float, otherwise the float that holds it.
+    /// A float: [`DType::to_float`] of the input's type.
     Float,
-    /// A truth value.
+    /// `bool`.
     Bool,
 }
 
@@ -33,13 +33,13 @@ macro_rules! declare {
         }
 
         impl Unary {
-            /// All of them, those with a parameter with 0.
+            /// All functions, with parameters of 0.
             pub(crate) const ALL: &[Self] = &[$(Self::$variant $((declare!(@zero $parameter)))?,)*];
 
             /// The result type.
-            pub(crate) const fn result(self) -> Answer {
+            pub(crate) const fn result(self) -> UnaryResult {
                 match self {
-                    $(Self::$variant { .. } => Answer::$result,)*
+                    $(Self::$variant { .. } => UnaryResult::$result,)*
                 }
             }
 
@@ -50,14 +50,14 @@ macro_rules! declare {
                 }
             }
 
-            /// The function without its parameter, which kernels get as an argument.
+            /// The function with a parameter of 0: kernels receive the parameter as an argument.
             pub(crate) const fn bare(self) -> Self {
                 match self {
                     $(Self::$variant { .. } => Self::$variant $((declare!(@zero $parameter)))?,)*
                 }
             }
 
-            /// The name of the file that has the function.
+            /// The name of the file that defines the function.
             pub(crate) const fn file(self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => stringify!($file),)*
@@ -97,7 +97,7 @@ macro_rules! declare {
 crate::for_each_unary!(declare);
 
 impl Unary {
-    /// The result type for an input type, or why there is none.
+    /// The result type for an input type, or an error.
     fn check(self, x: DType) -> Result<DType> {
         let refuse = |expected| Error::BadDType {
             op: self.name(),
@@ -105,13 +105,13 @@ impl Unary {
             expected,
         };
         if matches!(self, Self::BitwiseNot) && x.is_float() {
-            return Err(refuse("integers and truth values have bits"));
+            return Err(refuse("an integer type or bool"));
         }
         match self.result() {
-            Answer::Number if x.kind() == Kind::Bool => Err(refuse("a number type")),
-            Answer::Same | Answer::Number => Ok(x),
-            Answer::Float => Ok(x.to_float()),
-            Answer::Bool => Ok(DType::Bool),
+            UnaryResult::Number if x.kind() == Kind::Bool => Err(refuse("a number type")),
+            UnaryResult::Same | UnaryResult::Number => Ok(x),
+            UnaryResult::Float => Ok(x.to_float()),
+            UnaryResult::Bool => Ok(DType::Bool),
         }
     }
 
@@ -138,10 +138,10 @@ impl Hash for Unary {
 }
 
 impl Tensor {
-    /// Kernels see inputs that already have the type the function computes in.
+    /// Applies a function, after conversion to the type it computes in.
     fn unary(&self, op: Unary) -> Self {
         match op.result() {
-            Answer::Float if !self.dtype().is_float() => {
+            UnaryResult::Float if !self.dtype().is_float() => {
                 Self::apply(op, &[&self.cast(self.dtype().to_float())])
             }
             _ => Self::apply(op, &[self]),

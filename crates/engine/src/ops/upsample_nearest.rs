@@ -1,13 +1,15 @@
-//! `upsample_nearest`: images made larger by repeating their elements.
+//! `upsample_nearest`: nearest-neighbour upsampling.
 
 use super::group_norm::channels;
 use crate::{Error, Shape, Tensor};
 
 impl Tensor {
-    /// Each element of the axes after the second (batch and channels) repeated `scale` times along each of
-    /// these axes: `[n, c, h, w]` becomes `[n, c, scale * h, scale * w]`, and `[n, c, l]` `[n, c, scale * l]`.
+    /// Nearest-neighbour upsampling of the axes after batch and channels: `[n, c, h, w]` becomes
+    /// `[n, c, scale * h, scale * w]`,
+    /// and `[n, c, l]` `[n, c, scale * l]`.
     ///
-    /// Shape: at most three axes grow. Type: stays. A broadcast and one copy. Empty: stays empty; a scale of
+    /// Shape: at most three axes are upsampled. Type: unchanged. A broadcast and one copy. Empty: stays empty; a scale
+    /// of
     /// 0 is an error.
     ///
     /// ```
@@ -25,20 +27,21 @@ impl Tensor {
                     op: OP,
                     shape,
                     reason: format!(
-                        "at most three axes after batch and channels grow, by a scale that is not 0; it \
-                         is {scale}"
+                        "at most three axes after batch and channels can be upsampled, by a positive scale; \
+                        the scale is {scale}"
                     ),
                 });
             }
-            let (kept, grown) = shape.split_at(2);
-            let each = |f: &dyn Fn(usize) -> Vec<usize>| {
-                let dims: Vec<_> = grown.iter().flat_map(|&d| f(d)).collect();
-                [kept, &dims].concat()
+            let (batch_channels, spatial) = shape.split_at(2);
+            let map_spatial = |f: &dyn Fn(usize) -> Vec<usize>| {
+                let dims: Vec<_> = spatial.iter().flat_map(|&d| f(d)).collect();
+                [batch_channels, &dims].concat()
             };
-            // The product must be counted before the views multiply it out.
-            let end = Shape::new(OP, &each(&|d| vec![d.saturating_mul(scale)]))?;
-            let apart = self.reshape(each(&|d| vec![d, 1]));
-            Ok(apart.broadcast_to(each(&|d| vec![d, scale])).reshape(end))
+            // Checks the size of the result before the views multiply it out.
+            let end = Shape::new(OP, &map_spatial(&|d| vec![d.saturating_mul(scale)]))?;
+            let expanded = self.reshape(map_spatial(&|d| vec![d, 1]));
+            let repeated = expanded.broadcast_to(map_spatial(&|d| vec![d, scale]));
+            Ok(repeated.reshape(end))
         })
     }
 }

@@ -1,10 +1,10 @@
-//! `var`, `std`: how far elements are from their mean.
+//! `var`, `std`: variance and standard deviation.
 
 use super::reduce::Fold;
 use crate::{DType, Tensor};
 
 impl Tensor {
-    /// Floats, as the statistics of integers are computed.
+    /// A reduction of floats; integers are converted to `f64`.
     pub(super) fn statistic(&self, fold: Fold, axes: &[isize], keepdims: bool) -> Self {
         if self.dtype().is_float() {
             self.reduce(fold, axes, keepdims)
@@ -13,14 +13,13 @@ impl Tensor {
         }
     }
 
-    /// The variance over `axes`, or of all elements where `axes` is empty:
+    /// The variance over `axes`, or of all elements if `axes` is empty:
     /// `sum((x - mean)²) / max(n - ddof, 0)`.
     ///
-    /// `ddof` is 0 for the variance of the data and 1 for the estimate from a sample. Shapes are those of
-    /// [`Tensor::sum`]. Floats answer in their own type, integers and truth values in `f64`. The distances
-    /// are taken from the mean of each block of the data and the blocks are combined in `f64`, so that a
-    /// large mean costs no digits. One NaN or infinity makes it NaN; so does `n = ddof` with nothing left
-    /// to divide, and `n = 0`.
+    /// `ddof` is 0 for the population variance and 1 for the sample variance. Shape: as
+    /// [`Tensor::sum`]. Type: floats are kept, integers and booleans give `f64`. Each block is computed about its own
+    /// mean, and the blocks are combined in `f64`, so that a large mean loses no precision. One NaN or infinity makes
+    /// it NaN, as do `n = ddof` (0 / 0) and `n = 0`.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -32,7 +31,7 @@ impl Tensor {
         self.statistic(Fold::Var { ddof }, axes, keepdims)
     }
 
-    /// The standard deviation: the root of [`Tensor::var`].
+    /// The standard deviation: the square root of [`Tensor::var`].
     pub fn std(&self, axes: &[isize], keepdims: bool, ddof: usize) -> Self {
         self.statistic(Fold::Std { ddof }, axes, keepdims)
     }

@@ -1,6 +1,6 @@
-//! Tensors from data of the program.
+//! Tensors from the program's data.
 
-use crate::device::Place;
+use crate::device::Placement;
 use crate::storage::Storage;
 use crate::{DType, Element, Error, IntoShape, Result, Scalar, Shape, Tensor};
 
@@ -28,24 +28,24 @@ impl Tensor {
     pub fn from_slice<T: Element>(data: &[T], shape: impl IntoShape) -> Self {
         Self::attempt(|| {
             let shape = Self::shape_of("from_slice", shape, data.len())?;
-            let place = Place::of("from_slice", &[], T::DTYPE, None)?;
+            let placement = Placement::of("from_slice", &[], T::DTYPE, None)?;
             let bytes = bytemuck::cast_slice(data);
-            let storage = Storage::copy_to(&place.device, "from_slice", bytes)?;
-            Ok(Self::from_storage_at(place, T::DTYPE, shape, storage))
+            let storage = Storage::copy_to(&placement.device, "from_slice", bytes)?;
+            Ok(Self::from_storage_at(placement, T::DTYPE, shape, storage))
         })
     }
 
-    /// A tensor that takes over a vector, in row-major order, without copying it.
+    /// A tensor that takes ownership of a vector, in row-major order, without copying it.
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl IntoShape) -> Self {
         Self::attempt(|| {
             let shape = Self::shape_of("from_vec", shape, data.len())?;
-            let place = Place::of("from_vec", &[], T::DTYPE, None)?;
+            let placement = Placement::of("from_vec", &[], T::DTYPE, None)?;
             let storage = Storage::of(data);
-            Ok(Self::from_storage_at(place, T::DTYPE, shape, storage))
+            Ok(Self::from_storage_at(placement, T::DTYPE, shape, storage))
         })
     }
 
-    /// One number of its own type, as a tensor of rank 0.
+    /// A tensor of rank 0 with one value of its own type.
     pub fn scalar<T: Element + Into<Scalar>>(value: T) -> Self {
         Self::constant(value, T::DTYPE)
     }

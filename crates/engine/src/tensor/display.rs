@@ -1,7 +1,7 @@
 //! Tensors as text.
 //!
-//! The rules are those of NumPy's `str`: one format for all numbers shown, found from all of them, so
-//! that columns line up; brackets for axes; `...` where there are too many elements to show.
+//! Follows NumPy's `str`: one format for all elements shown, so that columns line up; brackets for axes; `...` for
+//! elements that are not shown.
 
 mod float;
 
@@ -12,23 +12,24 @@ use half::{bf16, f16};
 use self::float::{Floats, Real};
 use crate::{DType, Error, Layout, Tensor, dtype};
 
-/// Tensors with more elements than this are shown in part.
-const THRESHOLD: usize = 1000;
-/// Elements shown at each end of an axis that is shown in part.
-const EDGE: usize = 3;
-/// Columns of a line.
-const LINE: usize = 75;
+/// Tensors with more elements than this are summarised; NumPy's `threshold`.
+const MAX_FULL_ELEMENTS: usize = 1000;
+/// Elements shown at each end of an axis of a summary; NumPy's `edgeitems`.
+const EDGE_ELEMENTS: usize = 3;
+/// Maximum number of columns of a line.
+const LINE_COLUMNS: usize = 75;
 
-/// The numbers, as NumPy's `str` shows them, computed if they are not yet: columns aligned, floats with
-/// as many digits as tell them apart from their neighbours but at most 8 after the point, in scientific
-/// notation where their range demands it. Above 1000 elements only three at each end of an axis are
-/// shown, and only those are read.
+/// Evaluates the tensor and shows its elements as NumPy's `str` does: aligned columns, floats with the shortest digits
+/// that
+/// identify them but at most 8 after the point, in scientific notation if their range requires it. Above 1000 elements
+/// only
+/// three at each end of an axis are shown, and only those are read.
 ///
-/// - A tensor of rank 0 is shown as a number, so that a loss can be printed like one.
+/// - A tensor of rank 0 is shown as a plain number, for example a loss.
 /// - `{:.3}` shows floats with exactly 3 digits after the point.
 /// - `{:#}` adds a line with the type and the shape.
 /// - An empty tensor is shown as `[]`, with its shape.
-/// - Where there is no value, the error is shown in its place.
+/// - A tensor without a value is shown as its error.
 ///
 /// ```
 /// # use bessemer::Tensor;
@@ -59,13 +60,13 @@ impl Tensor {
         let value = self.eval()?.node.value.get().expect("evaluated");
         value.ready("display")?;
         let layout = self.layout();
-        let part = self.count() > THRESHOLD;
+        let is_summary = self.count() > MAX_FULL_ELEMENTS;
         let mut offsets = Vec::new();
-        gather(layout, part, 0, layout.offset(), &mut offsets);
+        gather(layout, is_summary, 0, layout.offset(), &mut offsets);
         let words = self.words(&offsets, precision);
         let mut writer = Writer {
             layout,
-            part,
+            is_summary,
             words: words.iter(),
             text: String::new(),
         };
@@ -78,12 +79,12 @@ impl Tensor {
         }
     }
 
-    /// The elements at these places, as words of equal width.
+    /// The elements at these indices as words of equal width.
     fn words(&self, offsets: &[usize], precision: Option<usize>) -> Vec<String> {
         let storage = self.node.value.get().expect("evaluated");
         let bytes = storage.bytes();
-        let one = self.rank() == 0;
-        let floats = |reals: Vec<Real>| match (one, precision) {
+        let is_scalar = self.rank() == 0;
+        let floats = |reals: Vec<Real>| match (is_scalar, precision) {
             (true, None) => vec![reals[0].alone(self.dtype())],
             _ => Floats::new(&reals, self.dtype(), precision).words(&reals),
         };
@@ -95,9 +96,9 @@ impl Tensor {
         }
         match self.dtype() {
             DType::Bool => {
-                let word = |&i: &usize| match (bytes[i] != 0, one) {
+                let word = |&i: &usize| match (bytes[i] != 0, is_scalar) {
                     (true, false) => " true".to_owned(),
-                    (truth, _) => truth.to_string(),
+                    (value, _) => value.to_string(),
                 };
                 offsets.iter().map(word).collect()
             }
@@ -116,34 +117,34 @@ impl Tensor {
     }
 }
 
-/// All words as wide as the widest.
+/// Pads all words to the width of the widest.
 fn align_right(words: Vec<String>) -> Vec<String> {
     let width = words.iter().map(String::len).max().unwrap_or(0);
     let pad = |word| format!("{word:>width$}");
     words.into_iter().map(pad).collect()
 }
 
-/// How many elements of an axis are shown before and after the gap; all before where there is none.
-fn ends(len: usize, part: bool) -> (usize, usize) {
-    if part && len > 2 * EDGE {
-        (EDGE, EDGE)
+/// Numbers of elements shown before and after the gap of an axis; `(len, 0)` without a gap.
+fn ends(len: usize, is_summary: bool) -> (usize, usize) {
+    if is_summary && len > 2 * EDGE_ELEMENTS {
+        (EDGE_ELEMENTS, EDGE_ELEMENTS)
     } else {
         (len, 0)
     }
 }
 
-/// Where the elements lie that are shown, in the order they are shown in.
-fn gather(layout: &Layout, part: bool, axis: usize, at: usize, offsets: &mut Vec<usize>) {
+/// Collects the indices of the elements to show, in order.
+fn gather(layout: &Layout, is_summary: bool, axis: usize, at: usize, offsets: &mut Vec<usize>) {
     let Some(&len) = layout.shape().get(axis) else {
         offsets.push(at);
         return;
     };
-    let (before, after) = ends(len, part);
+    let (before, after) = ends(len, is_summary);
     for i in (0..before).chain(len - after..len) {
         let step = layout.strides()[axis] * i as isize;
         gather(
             layout,
-            part,
+            is_summary,
             axis + 1,
             at.wrapping_add_signed(step),
             offsets,
@@ -151,19 +152,19 @@ fn gather(layout: &Layout, part: bool, axis: usize, at: usize, offsets: &mut Vec
     }
 }
 
-/// Puts words into brackets and lines.
+/// Arranges words in brackets and lines.
 struct Writer<'a> {
     layout: &'a Layout,
-    part: bool,
+    is_summary: bool,
     words: std::slice::Iter<'a, String>,
     text: String,
 }
 
 impl Writer<'_> {
-    /// Writes axis `axis` and those inside it. The text ends where the opening bracket belongs.
+    /// Writes axis `axis` and the axes inside it, at the end of the text.
     fn axis(&mut self, axis: usize) {
         let rank = self.layout.shape().rank();
-        let (before, after) = ends(self.layout.shape()[axis], self.part);
+        let (before, after) = ends(self.layout.shape()[axis], self.is_summary);
         let indent = axis + 1;
         self.text.push('[');
         if axis + 1 == rank {
@@ -172,7 +173,7 @@ impl Writer<'_> {
             let gap = usize::from(after > 0);
             for i in 0..before + gap + after {
                 if i > 0 {
-                    // As many line ends as there are axes inside this one.
+                    // A line break for every axis inside this one.
                     self.text.extend((axis + 1..rank).map(|_| '\n'));
                     self.text.extend((0..indent).map(|_| ' '));
                 }
@@ -186,10 +187,10 @@ impl Writer<'_> {
         self.text.push(']');
     }
 
-    /// Writes the words of a row, in as many lines as they need.
+    /// Writes the words of a row, with line breaks.
     fn row(&mut self, before: usize, after: usize, indent: usize) {
-        // Each closing bracket that may follow needs a column.
-        let limit = LINE - indent;
+        // Reserves a column for each closing bracket that may follow.
+        let limit = LINE_COLUMNS - indent;
         let mut width = indent;
         let gap = usize::from(after > 0);
         for i in 0..before + gap + after {

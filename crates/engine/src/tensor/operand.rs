@@ -1,75 +1,81 @@
-//! What may stand on the right of an operator: a tensor or a number.
+//! Operands: tensors or scalars.
 
 use std::cell::RefCell;
 
 use crate::{DType, Device, Result, Scalar, Tensor};
 
-/// A tensor or a Rust number, where a method takes either.
+/// An argument that is a tensor or a scalar.
 #[derive(Clone, Debug)]
 pub enum Operand {
     /// A tensor, with its own type.
     Tensor(Tensor),
-    /// A number, which takes the type of the tensor it meets; see [`DType`].
-    Number(Scalar),
+    /// A scalar, which takes the type of the other operand; see [`DType`].
+    Scalar(Scalar),
 }
 
 impl Operand {
-    /// The type in which two operands meet.
-    pub(crate) fn meet(&self, other: &Self) -> DType {
+    /// The type that two operands promote to.
+    pub(crate) fn promote(&self, other: &Self) -> DType {
         match (self, other) {
             (Self::Tensor(a), Self::Tensor(b)) => a.dtype().promote(b.dtype()),
-            (Self::Tensor(t), Self::Number(n)) | (Self::Number(n), Self::Tensor(t)) => {
-                n.promote(t.dtype())
+            (Self::Tensor(t), Self::Scalar(s)) | (Self::Scalar(s), Self::Tensor(t)) => {
+                s.promote(t.dtype())
             }
-            // Nothing says which float is meant: the one most code uses.
-            (Self::Number(a), Self::Number(b)) => match a.dtype().promote(b.dtype()) {
+            // Without a tensor, floats default to `f32`.
+            (Self::Scalar(a), Self::Scalar(b)) => match a.dtype().promote(b.dtype()) {
                 DType::F64 => DType::F32,
                 dtype => dtype,
             },
         }
     }
 
-    /// As a tensor of a type.
+    /// Converts to a tensor of a type.
     pub(crate) fn cast(&self, op: &'static str, dtype: DType) -> Result<Tensor> {
         match self {
             Self::Tensor(t) => Ok(t.cast(dtype)),
-            Self::Number(n) => {
-                n.fit(op, dtype)?;
-                Ok(number(*n, dtype))
+            Self::Scalar(s) => {
+                s.fit(op, dtype)?;
+                Ok(cached_scalar(*s, dtype))
             }
         }
     }
 }
 
 thread_local! {
-    /// Numbers that met tensors lately: programs meet the same ones again and again, and a node for one takes as long as
-    /// one for a small op.
-    static LATELY: RefCell<[Option<Tensor>; 8]> = const { RefCell::new([const { None }; 8]) };
+    /// Recently used scalar operands: programs use the same ones again and again, and making a node for one takes as
+    /// long
+    /// as a small op.
+    static SCALAR_CACHE: RefCell<[Option<Tensor>; 8]> = const { RefCell::new([const { None }; 8]) };
 }
 
-/// A number that fits a type, as a tensor of rank 0.
-fn number(value: Scalar, dtype: DType) -> Tensor {
-    let made = || Tensor::constant(value, dtype);
-    if !Device::current().is_ok_and(|device| device.is_cpu()) {
-        return made();
+/// A scalar that fits a type, as a tensor of rank 0 on the default device; cached if the device benefits.
+fn cached_scalar(value: Scalar, dtype: DType) -> Tensor {
+    let make = || Tensor::constant(value, dtype);
+    let Ok(device) = Device::current() else {
+        return make();
+    };
+    if !device.capabilities().caches_scalars {
+        return make();
     }
-    // The best bits of a product are the high ones.
+    // The high bits of a product are the best mixed.
     let bits = value.to_f64().to_bits() ^ dtype as u64;
-    let place = bits.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61;
-    let found = LATELY.try_with(|all| {
-        let slot = &mut all.borrow_mut()[place as usize];
+    let index = bits.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61;
+    let cached = SCALAR_CACHE.try_with(|cache| {
+        let slot = &mut cache.borrow_mut()[index as usize];
         match slot {
-            // One that was computed would keep its memory.
+            // An evaluated one would keep its memory alive.
             Some(t)
-                if (t.dtype(), t.node.constant) == (dtype, Some(value)) && !t.is_evaluated() =>
+                if (t.dtype(), t.node.constant) == (dtype, Some(value))
+                    && *t.device() == device
+                    && !t.is_evaluated() =>
             {
                 t.clone()
             }
-            _ => slot.insert(made()).clone(),
+            _ => slot.insert(make()).clone(),
         }
     });
-    // A thread that ends has none any more.
-    found.unwrap_or_else(|_| made())
+    // Thread-local storage is gone while a thread ends.
+    cached.unwrap_or_else(|_| make())
 }
 
 impl From<Tensor> for Operand {
@@ -85,8 +91,8 @@ impl From<&Tensor> for Operand {
 }
 
 impl<T: Into<Scalar>> From<T> for Operand {
-    fn from(number: T) -> Self {
-        Self::Number(number.into())
+    fn from(scalar: T) -> Self {
+        Self::Scalar(scalar.into())
     }
 }
 
@@ -97,20 +103,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_one_node_until_it_is_computed() {
+    fn equal_scalars_share_a_node_until_it_is_evaluated() {
         Device::cpu().scope(|| {
-            let zero = number(Scalar::Float(0.0), DType::F32);
+            let zero = cached_scalar(Scalar::Float(0.0), DType::F32);
             for (value, dtype) in [
                 (Scalar::Float(-0.0), DType::F32),
                 (Scalar::Float(0.0), DType::F64),
                 (Scalar::Int(0), DType::F32),
             ] {
-                let other = number(value, dtype);
+                let other = cached_scalar(value, dtype);
                 assert!(!Arc::ptr_eq(&zero.node, &other.node));
                 assert_eq!(other.node.constant, Some(value));
                 assert_eq!(other.dtype(), dtype);
             }
-            let again = || number(Scalar::Float(2.5), DType::F32);
+            let again = || cached_scalar(Scalar::Float(2.5), DType::F32);
             let first = again();
             assert!(Arc::ptr_eq(&first.node, &again().node));
             first.eval().unwrap();
@@ -119,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_meets_tensors_of_a_metal_device_is_there() {
+    fn scalar_operands_work_on_the_cpu_and_in_the_scope_of_a_metal_device() {
         let soft = Device::software().unwrap();
         let x = Tensor::from_slice(&[1.0_f32, 2.0], [2]);
         assert_eq!((&x + 0.5).to_vec::<f32>().unwrap(), [1.5, 2.5]);

@@ -21,23 +21,23 @@ macro_rules! binary {
             }
         }
 
-        number_first!($trait $method $op: bool, u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
+        scalar_first!($trait $method $op: bool, u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
     )*};
 }
 
-macro_rules! number_first {
-    ($trait:ident $method:ident $op:ident: $($number:ty),*) => {$(
-        impl ops::$trait<Tensor> for $number {
+macro_rules! scalar_first {
+    ($trait:ident $method:ident $op:ident: $($scalar:ty),*) => {$(
+        impl ops::$trait<Tensor> for $scalar {
             type Output = Tensor;
             fn $method(self, other: Tensor) -> Tensor {
-                other.after(self.into(), Binary::$op)
+                other.after_scalar(self.into(), Binary::$op)
             }
         }
 
-        impl ops::$trait<&Tensor> for $number {
+        impl ops::$trait<&Tensor> for $scalar {
             type Output = Tensor;
             fn $method(self, other: &Tensor) -> Tensor {
-                other.after(self.into(), Binary::$op)
+                other.after_scalar(self.into(), Binary::$op)
             }
         }
     )*};
@@ -50,11 +50,11 @@ binary!(
 );
 
 impl Tensor {
-    /// `number op self`
-    fn after(&self, number: Scalar, op: Binary) -> Self {
+    /// `scalar op self`
+    fn after_scalar(&self, scalar: Scalar, op: Binary) -> Self {
         Self::attempt(|| {
-            let number = Operand::Number(number);
-            let first = number.cast(crate::ops::Rule::name(&op), number.meet(&self.into()))?;
+            let scalar = Operand::Scalar(scalar);
+            let first = scalar.cast(crate::ops::Rule::name(&op), scalar.promote(&self.into()))?;
             Ok(first.binary(op, self.into()))
         })
     }

@@ -1,4 +1,4 @@
-//! Values out of tensors.
+//! Reading the values of tensors.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ impl Tensor {
         })
     }
 
-    /// The elements in row-major order: in place where they lie that way, otherwise copied.
+    /// The elements in row-major order: borrowed if they are contiguous, otherwise copied.
     pub fn to_slice<T: Element>(&self) -> Result<Cow<'_, [T]>> {
         self.expect_type::<T>("to_slice")?;
         self.eval()?;
@@ -32,7 +32,7 @@ impl Tensor {
         if layout.count() < 1024 {
             return Ok(Cow::Owned(layout.offsets().map(|i| all[i]).collect()));
         }
-        // Worth the kernel, and a copy of what it writes.
+        // Large enough to be worth a kernel and a copy of its result.
         let dense = self.contiguous();
         Ok(Cow::Owned(dense.to_slice::<T>()?.into_owned()))
     }
@@ -57,14 +57,14 @@ impl Tensor {
         Ok(self.to_slice()?.into_owned())
     }
 
-    /// The only element.
+    /// The element of a tensor with one element.
     pub fn item<T: Element>(&self) -> Result<T> {
         self.expect_type::<T>("item")?;
         if self.count() != 1 {
             return Err(Error::BadShape {
                 op: "item",
                 shape: *self.shape(),
-                reason: "there must be one element".to_owned(),
+                reason: "it must have exactly one element".to_owned(),
             });
         }
         Ok(self.to_slice()?[0])

@@ -1,4 +1,4 @@
-//! Views: other shapes of the same elements, without copies.
+//! Views: other layouts of the same storage, without copies.
 
 use crate::{Error, IntoShape, Layout, Result, Shape, Tensor};
 
@@ -10,8 +10,9 @@ impl Tensor {
         Self::attempt(|| Ok(self.with_layout(view(self.layout())?)))
     }
 
-    /// The elements, in row-major order, under another shape of as many. A view where strides can say
-    /// it, a copy where not.
+    /// Reshapes to another shape with the same number of elements, in row-major order. A view if strides can express
+    /// it,
+    /// otherwise a copy.
     pub fn reshape(&self, shape: impl IntoShape) -> Self {
         if self.check().is_err() {
             return self.clone();
@@ -23,7 +24,7 @@ impl Tensor {
                     op: "reshape",
                     left: *self.shape(),
                     right: shape,
-                    reason: "both must have as many elements",
+                    reason: "both must have the same number of elements",
                 });
             }
             Ok(match self.layout().reshaped(shape) {
@@ -33,12 +34,12 @@ impl Tensor {
         })
     }
 
-    /// All elements in one axis.
+    /// Reshapes to one axis.
     pub fn flatten(&self) -> Self {
         self.reshape([self.count()])
     }
 
-    /// Two axes swapped.
+    /// Swaps two axes.
     pub fn transpose(&self, a: isize, b: isize) -> Self {
         self.view(|l| {
             let (a, b) = (
@@ -51,12 +52,12 @@ impl Tensor {
         })
     }
 
-    /// The last two axes swapped: the transpose of a matrix, or of each matrix of a batch.
+    /// Swaps the last two axes: the transpose of a matrix, or of each matrix of a batch.
     pub fn t(&self) -> Self {
         self.transpose(-2, -1)
     }
 
-    /// The axes in another order: axis `i` of the result is axis `order[i]` of this.
+    /// Permutes the axes: axis `i` of the result is axis `order[i]` of this tensor.
     pub fn permute(&self, order: &[isize]) -> Self {
         self.view(|l| {
             let rank = l.shape().rank();
@@ -71,9 +72,10 @@ impl Tensor {
         })
     }
 
-    /// Every `step`th element of an axis from `start` up to but not including `stop`, as Python's
-    /// `start:stop:step`: negative bounds count from the end, bounds past the ends are the ends, `None`
-    /// is the end that `step` comes from or goes to.
+    /// Selects every `step`th element of an axis from `start` up to but not including `stop`, as Python's
+    /// `start:stop:step`: negative bounds count from the end, bounds out of range are clamped, `None` is the first or
+    /// last
+    /// bound in the direction of `step`.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};
@@ -99,7 +101,7 @@ impl Tensor {
                 });
             }
             let len = l.shape()[axis] as isize;
-            // The bounds that make sense: from -1 on when going down, because stop is not included.
+            // The valid bounds: from -1 on for a negative step, because `stop` is excluded.
             let (low, high) = if step > 0 { (0, len) } else { (-1, len - 1) };
             let bound = |b: isize| {
                 let from_start = if b < 0 { b.saturating_add(len) } else { b };
@@ -113,7 +115,7 @@ impl Tensor {
         })
     }
 
-    /// `len` elements of an axis from `start` on, all of which must exist.
+    /// Selects `len` elements of an axis from `start` on, all of which must exist.
     pub fn narrow(&self, axis: isize, start: usize, len: usize) -> Self {
         self.view(|l| {
             let axis = l.shape().axis("narrow", axis)?;
@@ -123,14 +125,14 @@ impl Tensor {
                 _ => Err(Error::Invalid {
                     op: "narrow",
                     reason: format!(
-                        "{len} elements from {start} on are not all in an axis of length {whole}"
+                        "{len} elements from {start} on are out of range for an axis of length {whole}"
                     ),
                 }),
             }
         })
     }
 
-    /// One element of an axis, which is gone from the result; negative indices count from the end.
+    /// Selects one element of an axis and removes the axis; negative indices count from the end.
     pub fn index(&self, axis: isize, index: isize) -> Self {
         self.view(|l| {
             let axis = l.shape().axis("index", axis)?;
@@ -152,7 +154,7 @@ impl Tensor {
         })
     }
 
-    /// The axes named, turned round.
+    /// Reverses these axes.
     pub fn flip(&self, axes: &[isize]) -> Self {
         self.view(|l| {
             let axes = l.shape().axes("flip", axes)?;
@@ -163,12 +165,12 @@ impl Tensor {
         })
     }
 
-    /// This tensor repeated, without copies, over a larger shape.
+    /// Broadcasts to a larger shape, without a copy.
     pub fn broadcast_to(&self, shape: impl IntoShape) -> Self {
         self.view(|l| l.broadcast_to("broadcast_to", shape.into_shape("broadcast_to")?))
     }
 
-    /// Without an axis, which must have length 1.
+    /// Removes an axis, which must have length 1.
     pub fn squeeze(&self, axis: isize) -> Self {
         self.view(|l| {
             let axis = l.shape().axis("squeeze", axis)?;
@@ -183,7 +185,7 @@ impl Tensor {
         })
     }
 
-    /// With an axis of length 1 inserted before `axis`; -1 means after the last.
+    /// Inserts an axis of length 1 before `axis`; -1 means after the last.
     pub fn expand_dims(&self, axis: isize) -> Self {
         self.view(|l| {
             let rank = l.shape().rank();
@@ -204,8 +206,9 @@ impl Tensor {
         })
     }
 
-    /// The diagonal of axes `a` and `b`, as the last axis: elements where the index of `b` is that of
-    /// `a` plus `offset`.
+    /// The diagonal of axes `a` and `b`, as the last axis: the elements whose index along `b` is their index along `a`
+    /// plus
+    /// `offset`.
     pub fn diagonal(&self, offset: isize, a: isize, b: isize) -> Self {
         self.view(|l| {
             let (a, b) = (
@@ -215,7 +218,7 @@ impl Tensor {
             if a == b {
                 return Err(Error::Invalid {
                     op: "diagonal",
-                    reason: format!("axis {a} is named twice"),
+                    reason: format!("duplicate axis {a}"),
                 });
             }
             let (down, right) = if offset < 0 {
@@ -237,7 +240,7 @@ impl Tensor {
         })
     }
 
-    /// Its shape with one more condition: used where an op wants a certain rank.
+    /// Returns the shape, or an error unless it has this rank.
     pub(crate) fn expect_rank(&self, op: &'static str, rank: usize) -> Result<&Shape> {
         self.check()?;
         if self.rank() == rank {

@@ -350,12 +350,12 @@ fn safetensors_headers_are_validated() {
         Case(
             r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#,
             8,
-            "is there twice",
+            "duplicate name",
         ),
         Case(
             r#"{"__metadata__":{"a":"b"},"__metadata__":{}}"#,
             0,
-            "is there twice",
+            "duplicate key",
         ),
     ];
     for Case(header, data, expected) in cases {

@@ -71,7 +71,7 @@ pub(super) fn run<'a>(step: Step, inputs: &[Input<'_>], output: Output<'a>) -> O
     let Some(kernel) = program::direct(step.action, from, step.dtype) else {
         return Some(output);
     };
-    if output.holds.is_some() {
+    if output.aliases_input.is_some() {
         return Some(output);
     }
     let parameter = program::parameter(step.action);

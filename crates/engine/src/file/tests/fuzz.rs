@@ -1,12 +1,12 @@
-//! Damaged files: an error or tensors that can be read, never a panic.
+//! Fuzzing with damaged files: the result is an error or readable tensors, never a panic.
 
 use super::{all_types, array_of, fixture, npy_of, npz_of, safetensors_of};
 use crate::{Result, Tensor, npz, safetensors};
 
-/// Mutations of each file.
-const MUTATIONS: usize = 4000;
+/// Number of mutations of each file.
+const MUTATIONS_PER_FILE: usize = 4000;
 
-/// Marsaglia's xorshift: enough for choosing what to damage.
+/// Marsaglia's xorshift.
 struct Random(u64);
 
 impl Random {
@@ -21,9 +21,8 @@ impl Random {
         (self.next() % n.max(1) as u64) as usize
     }
 
-    /// A place where a damage is interesting: headers more often than data, and the end, where archives
-    /// have their directory.
-    fn place(&mut self, len: usize) -> usize {
+    /// An offset to damage: headers and the end, where archives have their directory, more often than data.
+    fn offset(&mut self, len: usize) -> usize {
         match self.below(3) {
             0 => self.below(len),
             1 => self.below(len.min(200)),
@@ -35,7 +34,7 @@ impl Random {
         if bytes.is_empty() {
             return;
         }
-        let at = self.place(bytes.len());
+        let at = self.offset(bytes.len());
         let extreme = [0, 1, 0x7f, 0x80, 0xff][self.below(5)];
         match self.below(9) {
             0 => bytes[at] ^= 1 << self.below(8),
@@ -54,11 +53,11 @@ impl Random {
             7 => {
                 let end = (at + 1 + self.below(32)).min(bytes.len());
                 let piece = bytes[at..end].to_vec();
-                let to = self.place(bytes.len());
+                let to = self.offset(bytes.len());
                 bytes.splice(to..to, piece);
             }
             _ => {
-                // Another digit where there is one: sizes and offsets in text.
+                // Replaces a digit: sizes and offsets in text.
                 let digits: Vec<_> = (0..bytes.len())
                     .filter(|&i| bytes[i].is_ascii_digit())
                     .collect();
@@ -76,7 +75,7 @@ fn fuzz(files: &[Vec<u8>], load: impl Fn(&[u8]) -> Result<Vec<Tensor>>) {
     let mut loaded = 0;
     for file in files {
         load(file).unwrap();
-        for _ in 0..MUTATIONS {
+        for _ in 0..MUTATIONS_PER_FILE {
             let mut bytes = file.clone();
             for _ in 0..=random.below(3) {
                 random.damage(&mut bytes);
@@ -91,8 +90,7 @@ fn fuzz(files: &[Vec<u8>], load: impl Fn(&[u8]) -> Result<Vec<Tensor>>) {
             }
         }
     }
-    // Damage to names and numbers goes unnoticed: that some files load shows that the others were not
-    // all stopped at the door.
+    // Damage to names and values goes undetected. Some files must load: otherwise all were rejected early.
     assert!(loaded > 0);
 }
 

@@ -1,10 +1,10 @@
-//! How fast each pair turns: the frequencies of rotary position embedding and their scalings.
+//! The frequencies of rotary position embedding and their scalings.
 
 use std::f64::consts::PI;
 
 use crate::{DType, Error, Result, Tensor};
 
-/// Which elements of a row make a pair, of `dims` elements that turn.
+/// The pairing of the `dims` rotated elements of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RopeStyle {
     /// `i` and `i + dims / 2`: GPT-NeoX, Llama in Hugging Face's files, most models.
@@ -14,38 +14,40 @@ pub enum RopeStyle {
     Interleaved,
 }
 
-/// How frequencies change for contexts longer than those a model was trained on.
+/// Frequency scaling for contexts longer than those a model was trained on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum RopeScaling {
-    /// Not at all: `frequency[i] = base^(-2 i / dims)`.
+    /// No scaling: `frequency[i] = base^(-2 i / dims)`.
     #[default]
     None,
-    /// All divided by `factor`, as if positions were closer together.
+    /// All frequencies are divided by `factor` (position interpolation).
     Linear {
         /// How many times longer the context is.
         factor: f64,
     },
-    /// A larger base, `base * factor^(dims / (dims - 2))`: the slowest is divided by `factor`, the fastest
-    /// stays ("NTK-aware").
+    /// A larger base, `base * factor^(dims / (dims - 2))`: the lowest frequency is divided by `factor`, the highest is
+    /// unchanged ("NTK-aware").
     Ntk {
         /// How many times longer the context is.
         factor: f64,
     },
-    /// YaRN: divided by `factor` where a pair turns fewer than `beta_slow` times in the original context,
-    /// kept where it turns more than `beta_fast` times, in between in between.
+    /// YaRN: a frequency is divided by `factor` if its pair makes fewer than `beta_slow` rotations in the original
+    /// context,
+    /// unchanged above `beta_fast` rotations, and interpolated in between.
     Yarn {
         /// How many times longer the context is.
         factor: f64,
-        /// Positions the model was trained on first.
+        /// Context length of the original training, in positions.
         original_context: usize,
-        /// Turns above which a frequency stays; usually 32.
+        /// Rotations above which a frequency is unchanged; usually 32.
         beta_fast: f64,
-        /// Turns below which a frequency is divided; usually 1.
+        /// Rotations below which a frequency is divided by `factor`; usually 1.
         beta_slow: f64,
     },
-    /// Llama 3: divided by `factor` where the wave is longer than `original_context / low_factor`, kept
-    /// where it is shorter than `original_context / high_factor`, in between in between.
+    /// Llama 3: a frequency is divided by `factor` if its wavelength is longer than `original_context / low_factor`,
+    /// unchanged
+    /// if it is shorter than `original_context / high_factor`, and interpolated in between.
     Llama3 {
         /// How many times longer the context is.
         factor: f64,
@@ -53,29 +55,30 @@ pub enum RopeScaling {
         low_factor: f64,
         /// Usually 4.
         high_factor: f64,
-        /// Positions the model was trained on first.
+        /// Context length of the original training, in positions.
         original_context: usize,
-    },
-}
+        },
+        }
 
-/// What rotary position embedding a model uses.
+/// Options of rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeOptions {
-    /// Which elements make a pair.
+    /// The pairing of elements.
     pub style: RopeStyle,
     /// The base of the frequencies; usually 10000.
     pub base: f64,
-    /// Elements of a row that turn, the first ones; all where `None`.
+    /// Number of leading elements of a row that are rotated; `None` stands for all.
     pub dims: Option<usize>,
-    /// How frequencies change for longer contexts.
+    /// Frequency scaling for longer contexts.
     pub scaling: RopeScaling,
-    /// What the turned elements are multiplied with; where `None`, what the scaling prescribes:
-    /// `0.1 ln(factor) + 1` for YaRN, 1 for the others.
+    /// Factor of the rotated elements; `None` stands for the default of the scaling: `0.1 ln(factor) + 1` for YaRN, 1
+    /// for the
+    /// others.
     pub attention_factor: Option<f64>,
 }
 
 impl Default for RopeOptions {
-    /// Half-split with base 10000, nothing scaled.
+    /// Half-split with base 10000, without scaling.
     fn default() -> Self {
         Self {
             style: RopeStyle::default(),
@@ -104,8 +107,8 @@ impl RopeOptions {
         let dims = self.dims.unwrap_or(dim);
         if dims == 0 || dims % 2 == 1 || dims > dim {
             return Err(invalid(format!(
-                "{dims} of {dim} elements cannot turn in pairs: the number must be even, not 0, and no \
-                 more than there are"
+                "cannot rotate {dims} of {dim} elements: the number must be even, positive and at most \
+                the head dimension"
             )));
         }
         let frequencies = self.frequencies(dims)?;
@@ -143,14 +146,14 @@ impl RopeOptions {
             } => {
                 let factor = positive("the factor", factor)?;
                 let context = positive("the original context", original_context as f64)?;
-                // The pair, not a whole number, that turns so many times in the original context.
-                let pair = |turns: f64| -> Result<f64> {
-                    let turns = positive("the number of turns", turns)?;
-                    Ok(count * (context / (turns * 2.0 * PI)).ln() / (2.0 * base.ln()))
+                // The (fractional) pair that makes this many rotations in the original context.
+                let pair = |rotations: f64| -> Result<f64> {
+                    let rotations = positive("the number of rotations", rotations)?;
+                    Ok(count * (context / (rotations * 2.0 * PI)).ln() / (2.0 * base.ln()))
                 };
                 let low = pair(beta_fast)?.floor().max(0.0);
                 let high = pair(beta_slow)?.ceil().min(count - 1.0);
-                // Both may be the same; then the ramp is a step.
+                // If both are equal, the ramp is a step.
                 let width = if high == low { 1e-3 } else { high - low };
                 let scaled = |i: usize| {
                     let slow = ((i as f64 - low) / width).clamp(0.0, 1.0);
@@ -175,8 +178,8 @@ impl RopeOptions {
                 }
                 let scaled = |i: usize| {
                     let frequency = plain(base)(i);
-                    let turns = context * frequency / (2.0 * PI);
-                    let keep = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                    let rotations = context * frequency / (2.0 * PI);
+                    let keep = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
                     frequency * (keep + (1.0 - keep) / factor)
                 };
                 Ok(pairs.map(scaled).collect())
@@ -189,28 +192,28 @@ impl RopeOptions {
 #[derive(Clone, Debug)]
 pub struct RopeTable {
     frequencies: Tensor,
-    turns: Tensor,
+    revolutions: Tensor,
     style: RopeStyle,
     attention_factor: f64,
 }
 
 impl RopeTable {
-    /// A table of these frequencies (the angle, in radians, by which pair `i` turns from one position to
-    /// the next), for models that bring their own. It turns the first `2 * frequencies.count()` elements
-    /// of a row.
+    /// A table of given frequencies: the angle, in radians, by which pair `i` rotates from one position to the next.
+    /// The first
+    /// `2 * frequencies.count()` elements of a row are rotated.
     pub fn new(frequencies: &Tensor, style: RopeStyle, attention_factor: f64) -> Result<Self> {
         frequencies.expect_rank("rope", 1)?;
         let frequencies = frequencies.cast(DType::F64);
-        let turns = &frequencies / (2.0 * PI);
-        let whole = turns.floor();
-        let fraction = (&turns - &whole) * 2_f64.powi(64);
-        let turns = [
+        let revolutions = &frequencies / (2.0 * PI);
+        let whole = revolutions.floor();
+        let fraction = (&revolutions - &whole) * 2_f64.powi(64);
+        let fixed_point = [
             fraction.cast(DType::U64),
             whole.cast(DType::I64).cast(DType::U64),
         ];
         Ok(Self {
             frequencies,
-            turns: Tensor::stack(&[&turns[0], &turns[1]], 0),
+            revolutions: Tensor::stack(&[&fixed_point[0], &fixed_point[1]], 0),
             style,
             attention_factor,
         })
@@ -221,18 +224,19 @@ impl RopeTable {
         &self.frequencies
     }
 
-    /// The frequency of each pair in turns, in `u64`: the fraction in units of 2⁻⁶⁴, then the whole turns. A
-    /// product with a position, which wraps, is the angle without loss, whatever the position.
-    pub(crate) fn turns(&self) -> &Tensor {
-        &self.turns
+    /// The frequency of each pair in revolutions, as `u64` fixed point: the fractions in units of 2⁻⁶⁴, then the
+    /// integer
+    /// parts. A wrapping product with any position is the exact angle.
+    pub(crate) fn revolutions(&self) -> &Tensor {
+        &self.revolutions
     }
 
-    /// Which elements make a pair.
+    /// The pairing of elements.
     pub fn style(&self) -> RopeStyle {
         self.style
     }
 
-    /// What the turned elements are multiplied with.
+    /// Factor of the rotated elements.
     pub fn attention_factor(&self) -> f64 {
         self.attention_factor
     }

@@ -1,27 +1,28 @@
-//! Floats as text: the digits that tell a number apart, and one format for many numbers.
+//! Floats as text: shortest digits, and one format for many numbers.
 
 use half::{bf16, f16};
 
 use crate::DType;
 
-/// Digits after the point, unless the caller asks for another number.
-const DIGITS: usize = 8;
+/// Default maximum number of digits after the point.
+const DEFAULT_PRECISION_DIGITS: usize = 8;
 
-/// No float has more digits after the point: the least is 2^-1074, and Rust pads to no width past 65535.
-const MOST_DIGITS: usize = 1074;
+/// Maximum number of digits after the point of any float: the smallest is 2^-1074. Rust cannot pad to a width above
+/// 65535.
+const MAX_PRECISION_DIGITS: usize = 1074;
 
 /// A float of any type.
 pub(super) struct Real {
-    /// The value; `f64` holds those of every type.
+    /// The value; `f64` represents those of every type.
     value: f64,
-    /// The fewest digits that are read back as this value in its own type, and the power of ten of the
-    /// first; of finite values.
+    /// The shortest digits that parse to this value in its own type, and the power of ten of the first; for finite
+    /// values.
     digits: String,
     exponent: i32,
 }
 
 impl Real {
-    /// From scientific notation, as Rust writes it: `-1.25e-7`.
+    /// Parses scientific notation as Rust writes it: `-1.25e-7`.
     fn new(value: f64, scientific: &str) -> Self {
         let (mantissa, exponent) = scientific.split_once('e').unwrap_or(("0", "0"));
         Self {
@@ -31,13 +32,14 @@ impl Real {
         }
     }
 
-    /// With the fewest digits that `is_back` finds to be read back as the value, beginning with `least`
-    /// after the first. `wide` has more than enough of them.
-    fn shortest(value: f64, wide: &str, least: usize, is_back: impl Fn(&str) -> bool) -> Self {
-        let most = digits_after_first(wide) + 1;
-        // Rounding to even where two are equally near, which Rust's own shortest notation does not.
-        let found = (least..most).map(|n| format!("{value:.n$e}"));
-        match found.into_iter().find(|text| is_back(text)) {
+    /// Finds the shortest digits for which `round_trips`, beginning with `min` digits after the first. `wide` is a
+    /// notation
+    /// that round-trips.
+    fn shortest(value: f64, wide: &str, min: usize, round_trips: impl Fn(&str) -> bool) -> Self {
+        let end = digits_after_first(wide) + 1;
+        // Rounds ties to even, which Rust's own shortest notation does not.
+        let found = (min..end).map(|n| format!("{value:.n$e}"));
+        match found.into_iter().find(|text| round_trips(text)) {
             Some(text) => Self::new(value, &text),
             None => Self::new(value, wide),
         }
@@ -51,17 +53,17 @@ impl Real {
         }
     }
 
-    /// As it is shown on its own, with all its digits.
+    /// The format of a tensor of rank 0, with all digits.
     pub(super) fn alone(&self, dtype: DType) -> String {
         if !self.value.is_finite() {
             return self.not_finite();
         }
-        // The bounds within which NumPy writes a number out; Python's for `f64`.
-        let most = match dtype {
+        // The exponents for which NumPy uses positional notation; Python's for `f64`.
+        let end = match dtype {
             DType::F64 => 16,
             _ => certain_digits(dtype),
         };
-        if self.value == 0.0 || (-4..most).contains(&self.exponent) {
+        if self.value == 0.0 || (-4..end).contains(&self.exponent) {
             let (whole, fraction) = self.positional(usize::MAX, false);
             let fraction = if fraction.is_empty() { "0" } else { &fraction };
             return format!("{whole}.{fraction}");
@@ -79,8 +81,9 @@ impl Real {
         }
     }
 
-    /// What stands before and after the point: the shortest digits, or `precision` after the point,
-    /// rounded from the exact value, where that is fewer or `fixed`.
+    /// The text before and after the point: the shortest digits, or `precision` digits after the point, rounded from
+    /// the
+    /// exact value, if that is fewer or `fixed`.
     fn positional(&self, precision: usize, fixed: bool) -> (String, String) {
         let len = self.digits.len() as i32;
         let fraction = usize::try_from(len - 1 - self.exponent).unwrap_or(0);
@@ -167,7 +170,7 @@ impl From<bf16> for Real {
     }
 }
 
-/// Digits after the first of a number in scientific notation.
+/// Number of digits after the first in scientific notation.
 fn digits_after_first(scientific: &str) -> usize {
     let mantissa = scientific.split('e').next().unwrap_or(scientific);
     mantissa.split_once('.').map_or(0, |(_, rest)| rest.len())
@@ -179,7 +182,7 @@ fn power(exponent: i32, width: usize) -> String {
     format!("{sign}{:0width$}", exponent.unsigned_abs())
 }
 
-/// A number in the type whose values are shown: comparisons are made as that type makes them.
+/// Rounds a value to the type being shown: comparisons are made in that type.
 fn round(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F16 => f16::from_f64(value).into(),
@@ -189,17 +192,18 @@ fn round(dtype: DType, value: f64) -> f64 {
     }
 }
 
-/// Decimal digits that a type holds whatever they are, but no more than are shown. `bf16` holds 2, which
-/// would have 256 shown as 2.56e+02; it is treated as `f16`.
+/// Decimal digits that a type always preserves (`FLT_DIG`), at most the default precision. `bf16` preserves 2, which
+/// would
+/// show 256 as 2.56e+02; it is treated as `f16`.
 const fn certain_digits(dtype: DType) -> i32 {
     match dtype {
         DType::F16 | DType::BF16 => 3,
         DType::F32 => 6,
-        _ => DIGITS as i32,
+        _ => DEFAULT_PRECISION_DIGITS as i32,
     }
 }
 
-/// One format for many numbers.
+/// A common format for many numbers.
 pub(super) struct Floats {
     scientific: bool,
     precision: usize,
@@ -212,12 +216,12 @@ pub(super) struct Floats {
 }
 
 impl Floats {
-    /// The format that suits all of `reals`.
+    /// The common format of `reals`.
     pub(super) fn new(reals: &[Real], dtype: DType, precision: Option<usize>) -> Self {
         let finite: Vec<_> = reals.iter().filter(|r| r.value.is_finite()).collect();
         let mut out = Self {
             scientific: is_wide(&finite, dtype),
-            precision: precision.map_or(DIGITS, |n| n.min(MOST_DIGITS)),
+            precision: precision.map_or(DEFAULT_PRECISION_DIGITS, |n| n.min(MAX_PRECISION_DIGITS)),
             fixed: precision.is_some(),
             left: 0,
             right: 0,
@@ -260,7 +264,7 @@ impl Floats {
             return format!("{:>width$}", real.not_finite());
         }
         if self.scientific {
-            // All with the same number of digits, those past the shortest too: of the exact value.
+            // All with the same number of digits; those beyond the shortest are of the exact value.
             let (mantissa, exponent) = real.scientific(self.precision, true);
             let text = format!("{mantissa}e{}", power(exponent, self.power));
             return format!("{text:>width$}");
@@ -270,7 +274,7 @@ impl Floats {
     }
 }
 
-/// Whether the numbers are so large, so small or so far apart that they need scientific notation.
+/// Returns `true` if the numbers are so large, so small or so far apart that they need scientific notation.
 fn is_wide(finite: &[&Real], dtype: DType) -> bool {
     let sizes = || finite.iter().map(|r| r.value.abs()).filter(|&x| x != 0.0);
     let max = sizes().fold(0.0, f64::max);

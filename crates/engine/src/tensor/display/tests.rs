@@ -9,11 +9,11 @@ fn tensor<T: Element>(data: &[T], shape: &[usize]) -> Tensor {
 }
 
 #[test]
-fn text_is_that_of_numpy() {
+fn text_matches_numpy() {
     struct Case {
         tensor: Tensor,
         precision: Option<usize>,
-        /// What NumPy 2.4 writes; with a precision, in `floatmode="fixed"`.
+        /// The output of NumPy 2.4; with a precision, in `floatmode="fixed"`.
         text: &'static str,
     }
     let case = |tensor, precision, text| Case {
@@ -154,7 +154,7 @@ fn text_is_that_of_numpy() {
 }
 
 #[test]
-fn halves_are_shown_with_the_digits_they_have() {
+fn half_precision_is_shown_with_its_shortest_digits() {
     let third = 1.0 / 3.0;
     let x = Tensor::from_slice(&[0.1, 1.5, 1000.0].map(f16::from_f64), [3]);
     assert_eq!(x.to_string(), "[1.0e-01 1.5e+00 1.0e+03]");
@@ -166,8 +166,8 @@ fn halves_are_shown_with_the_digits_they_have() {
 }
 
 #[test]
-fn only_what_is_shown_is_read() {
-    // More elements than any memory holds.
+fn only_shown_elements_are_read() {
+    // More elements than fit in any memory.
     let x = Tensor::full([1 << 25, 1 << 25], 7, DType::U8);
     let row = "[7 7 7 ... 7 7 7]";
     let expected = format!("[{row}\n {row}\n {row}\n ...\n {row}\n {row}\n {row}]");
@@ -175,7 +175,7 @@ fn only_what_is_shown_is_read() {
 }
 
 #[test]
-fn empty_tensors_say_their_shape() {
+fn empty_tensors_show_their_shape() {
     assert_eq!(
         Tensor::zeros([0, 3], DType::F32).to_string(),
         "[] of shape [0, 3]"
@@ -189,10 +189,10 @@ fn the_alternate_form_adds_type_and_shape() {
 }
 
 #[test]
-fn errors_are_shown_in_place_of_values() {
+fn errors_are_shown_instead_of_values() {
     let bad = Tensor::from_slice(&[1, 2], [3]);
     assert_eq!(bad.to_string(), bad.check().unwrap_err().to_string());
-    // This one fails when it is computed.
+    // This one fails when it is evaluated.
     let huge = Tensor::arange(0, 1_u64 << 57, 1, DType::I64);
     assert!(huge.check().is_ok());
     assert!(huge.to_string().starts_with("arange: no memory for"));
@@ -200,7 +200,7 @@ fn errors_are_shown_in_place_of_values() {
 }
 
 #[test]
-fn a_precision_beyond_reason_is_cut_to_the_digits_there_are() {
+fn precision_is_limited_to_the_digits_a_float_can_have() {
     let x = Tensor::from_slice(&[0.5_f64, f64::NAN], [2]);
     assert_eq!(format!("{x:.300}").len(), 2 * 302 + 4);
     let least = Tensor::from_slice(&[f64::from_bits(1), 1.0], [2]);
@@ -210,7 +210,7 @@ fn a_precision_beyond_reason_is_cut_to_the_digits_there_are() {
 }
 
 #[test]
-fn debug_says_what_there_is_and_computes_nothing() {
+fn debug_shows_the_pending_op_and_does_not_evaluate() {
     let x = Tensor::arange(0, 6, 1, DType::I32);
     assert_eq!(format!("{x:?}"), "Tensor(i32 [6], arange pending)");
     let view = x.reshape([2, 3]).t();
