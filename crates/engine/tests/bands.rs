@@ -1,4 +1,4 @@
-//! Launches that would take too long are launched in bands, with the bits of a single launch.
+//! Launches that would take too long are split into bands, bit-identical to a single launch.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -21,7 +21,7 @@ const TIMES: [Duration; 3] = [
 
 type Graph = Box<dyn Fn() -> Tensor>;
 
-/// Elements without a pattern, small integers where they are integers.
+/// Elements without a pattern; small integers for integer types.
 fn data(shape: &[usize], dtype: DType) -> Tensor {
     let count: usize = shape.iter().product();
     let element = |i: usize| ((i * 2_654_435_761 % 1009) as f32 - 504.0) / 64.0;
@@ -33,7 +33,7 @@ fn f32s(shape: &[usize]) -> Tensor {
     data(shape, DType::F32)
 }
 
-/// Weights of 8 bits, with a scale of an eighth for every 32.
+/// `q8_0` weights, with a scale of an eighth for every 32.
 fn quantised(rows: usize, cols: usize) -> QuantMatrix {
     let block = |i: usize| {
         (0..34).map(move |at| {
@@ -57,7 +57,7 @@ fn attention([queries, keys, dim]: [usize; 3], causal: bool) -> Tensor {
     (q * 0.1).attention(&k, &(&k * 0.5), &options)
 }
 
-/// A graph of every kernel that takes part, with grids that no number of bands divides.
+/// A graph of every kernel that supports bands, with grids that no number of bands divides.
 fn graphs() -> Vec<(&'static str, Graph)> {
     let graph = |name, graph: fn() -> Tensor| (name, Box::new(graph) as Graph);
     vec![
@@ -69,7 +69,7 @@ fn graphs() -> Vec<(&'static str, Graph)> {
             data(&[7, 90, 40], DType::F16).matmul(&b)
         }),
         graph("matmul_tile_f32", || {
-            // The depth is split, and the batch as well.
+            // Split-K, with a batch.
             f32s(&[3, 40, 1100]).matmul(&f32s(&[3, 1100, 50])) + f32s(&[50])
         }),
         graph("matmul_skinny_k_major_f32", || {
@@ -116,7 +116,7 @@ fn graphs() -> Vec<(&'static str, Graph)> {
     ]
 }
 
-/// Launches of a kernel that a recording device is asked for.
+/// Number of launches of a kernel, counted by a recording device.
 fn launches(kernel: &str, time: Option<Duration>, graph: &Graph) -> usize {
     let device = Device::on(noop::device(hal::Family::Apple7));
     if let Some(time) = time {
@@ -129,14 +129,14 @@ fn launches(kernel: &str, time: Option<Duration>, graph: &Graph) -> usize {
     events.iter().filter(of).count()
 }
 
-/// What a graph gives on a device, exactly.
+/// The bits of a graph's result on a device.
 fn bits(device: &Device, graph: &Graph) -> Vec<u32> {
     let values: Vec<f32> = device.scope(|| graph().cast(DType::F32)).to_vec().unwrap();
     values.into_iter().map(f32::to_bits).collect()
 }
 
 #[test]
-fn bands_have_the_bits_of_one_launch() {
+fn bands_are_bit_identical_to_one_launch() {
     for (i, (kernel, graph)) in graphs().into_iter().enumerate() {
         let device = Device::software().unwrap();
         let expected = bits(&device, &graph);
@@ -153,7 +153,7 @@ fn bands_have_the_bits_of_one_launch() {
 }
 
 #[test]
-fn prompts_in_bands_have_the_same_logits() {
+fn prefill_in_bands_gives_the_same_logits() {
     let spec = Family::default().spec(1).unwrap();
     let tokens: Vec<u32> = (0..70).map(|i| (i * 37 % spec.vocab) as u32).collect();
     let logits = |time: Option<Duration>| {
@@ -182,7 +182,7 @@ fn prompts_in_bands_have_the_same_logits() {
 }
 
 #[test]
-fn long_products_by_the_devices_library_are_bands_of_rows() {
+fn long_library_matmuls_run_in_bands_of_rows() {
     let products = |time: Option<Duration>| {
         let device = Device::on(noop::device(hal::Family::Apple7));
         device.set_matrix_library(MatrixLibrary::Mps).unwrap();

@@ -1,6 +1,7 @@
-//! Every kernel of the engine on the checking software device, which reports each access outside of a buffer, each
-//! race and each barrier that not all threads reach. The promise of `metal/kernel.rs` rests on it: a kernel that no
-//! case here runs is a failure. They run on the fast device as well, as the next version of the language.
+//! Every kernel of the engine on the checking software device, which reports out-of-bounds accesses, data races and
+//! divergent barriers. The safety argument of `metal/kernel.rs` rests on it: a kernel that no case runs is a failure.
+//! The
+//! cases also run on the fast device, compiled as the next version of the language.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -35,7 +36,7 @@ fn wave(shape: &[usize]) -> Tensor {
     Tensor::from_slice(&data, shape)
 }
 
-/// Indices below `len`, some from the end, with repetitions.
+/// Indices below `len`, some of them counting from the end, with duplicates.
 fn indices(shape: &[usize], len: usize) -> Tensor {
     let count: usize = shape.iter().product();
     let index = |i: usize| (i * 37 % (2 * len)) as i64 - len as i64;
@@ -52,7 +53,7 @@ fn weights(format: BlockFormat, rows: usize, cols: usize) -> QuantMatrix {
 /// A case: a name, and what it computes.
 type Case = (&'static str, fn() -> Vec<Tensor>);
 
-/// Elementwise ops: every table, and a fused program.
+/// Elementwise ops: all tables, and a fused program.
 const ELEMENTWISE: &[Case] = &[
     ("unary", || {
         let x = wave(&[3, 37]);
@@ -91,7 +92,7 @@ const ELEMENTWISE: &[Case] = &[
     }),
 ];
 
-/// Ops that move or make elements.
+/// Ops that move or generate elements.
 const MOVING: &[Case] = &[
     ("copy", || {
         let x = wave(&[7, 45]);
@@ -221,7 +222,7 @@ const ROWS: &[Case] = &[
     }),
 ];
 
-/// Products, convolutions and attention.
+/// Matmuls, convolutions and attention.
 const PRODUCTS: &[Case] = &[
     ("tiles", || {
         vec![wave(&[40, 70]).matmul(&wave(&[70, 37])) + wave(&[37])]
@@ -318,7 +319,7 @@ fn run(device: &Device, (name, case): Case) {
     }
 }
 
-/// Runs a small transformer: a prompt at once, tokens one by one, and a choice.
+/// Runs a small transformer: prefill, decoding token by token, and sampling.
 fn transform(device: &Device, family: &Family, kind: CacheType, prompt: usize) {
     let spec = family.spec(5).unwrap();
     let decoder = Decoder::new(device, spec.clone()).unwrap();
@@ -360,7 +361,7 @@ fn transform(device: &Device, family: &Family, kind: CacheType, prompt: usize) {
     assert_eq!(logits[first.wait().unwrap() as usize], greatest);
 }
 
-/// Small transformers that reach every kernel of the decoder between them.
+/// Runs small transformers that together use every kernel of the decoder.
 fn transformers(device: &Device) {
     let small = Family {
         layers: 1,
@@ -439,17 +440,17 @@ fn executed(device: &Device) -> BTreeSet<String> {
         .collect()
 }
 
-/// A named part of the run; parts run on several threads.
+/// A named job; jobs run on several threads.
 type Job<'a> = (&'a str, Box<dyn Fn() + Sync + 'a>);
 
 #[test]
-fn every_kernel_runs_on_the_checking_device_and_nothing_is_reported() {
+fn every_kernel_runs_on_the_checking_device_without_reports() {
     run_every_kernel(&checking());
 }
 
-/// The kernels branch on the version: what Metal compiles depends on the system.
+/// The kernels branch on the language version: what Metal compiles depends on the system.
 #[test]
-fn every_kernel_runs_as_metal_3_2() {
+fn every_kernel_compiles_and_runs_as_metal_3_2() {
     let options = SoftOptions {
         mode: Mode::Fast,
         language: LanguageVersion::Metal3_2,

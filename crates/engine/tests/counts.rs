@@ -1,6 +1,6 @@
-//! What graphs cost on a Metal device: launches, barriers, command buffers, bytes, allocations. The numbers are
-//! exact, are kept in `counts.txt`, and change only on purpose: `BESSEMER_BLESS=1 cargo test -p bessemer --test
-//! counts` writes them anew.
+//! The cost of graphs on a Metal device: launches, barriers, command buffers, bytes, allocations. The numbers are exact
+//! and
+//! stored in `counts.txt`; `BESSEMER_BLESS=1 cargo test -p bessemer --test counts` updates them.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ const KV_HEADS: usize = 4;
 const HEAD: usize = WIDTH / HEADS;
 const FFN: usize = 2816;
 
-/// A value that is there already.
+/// An evaluated tensor.
 fn data(shape: &[usize]) -> Tensor {
     let x = Tensor::zeros(shape, DType::F32).contiguous();
     x.eval().unwrap();
@@ -42,7 +42,7 @@ fn mlp(rows: usize) -> Tensor {
     (x.matmul(&w1) + b1).gelu().matmul(&w2) + b2
 }
 
-/// Weights that the device has already.
+/// Weights that are already on the device.
 fn weights(rows: usize, cols: usize) -> QuantMatrix {
     let bytes = vec![0; rows * BlockFormat::Q4K.row_bytes(cols).unwrap()];
     let weights = QuantMatrix::from_bytes(BlockFormat::Q4K, [rows, cols], bytes).unwrap();
@@ -123,8 +123,8 @@ fn kernels(graph: impl FnOnce() -> Tensor) -> Vec<String> {
 }
 
 #[test]
-fn every_number_of_rows_has_its_kernel() {
-    // Wide enough that no depth is shared.
+fn every_number_of_rows_selects_its_kernel() {
+    // Wide enough to avoid split-K.
     let (k, n) = (256, 16384);
     for rows in 1..=40 {
         let x = || data(&[rows, k]);
@@ -157,7 +157,7 @@ fn every_number_of_rows_has_its_kernel() {
     }
 }
 
-/// The threads of every launch of a product of square matrices, whose elements are all the same and take no memory.
+/// The thread counts of the launches of a matmul of square matrices, whose equal elements take no memory.
 fn grids(side: usize, dtype: DType) -> Vec<usize> {
     let device = Device::on(noop::device(Family::Apple7));
     let hal = device.hal().unwrap();
@@ -176,8 +176,8 @@ fn grids(side: usize, dtype: DType) -> Vec<usize> {
 }
 
 #[test]
-fn products_of_seconds_are_several_launches() {
-    // 2 · 4096³ operations are 5.5 GB of what an M1 moves, or 80 ms.
+fn matmuls_that_take_seconds_are_several_launches() {
+    // 2 · 4096³ operations take as long as moving 5.5 GB on an M1, or 80 ms.
     assert_eq!(grids(4096, DType::F16).len(), 1);
     // 64 times as many are 5.2 s.
     let bands = grids(16384, DType::F16);
@@ -187,8 +187,9 @@ fn products_of_seconds_are_several_launches() {
     assert_eq!(bands[0], tiles.div_ceil(11) * 128);
 }
 
-/// The labels of command buffers, launches and buffers that a recording device was given; all must have one. Pipelines have
-/// the names of their kernels.
+/// The labels of all command buffers, launches and buffers on a recording device; all must have one. Pipelines are
+/// labelled
+/// with their kernels.
 fn labels(device: &hal::Device) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     let mut bare_buffers = 0;
@@ -223,7 +224,7 @@ fn assert_has(labels: &BTreeSet<String>, expected: &[&str]) {
 }
 
 #[test]
-fn command_buffers_launches_and_memory_have_names_for_gpu_tools() {
+fn command_buffers_launches_and_buffers_are_labelled() {
     let device = Device::on(noop::device(Family::Apple7));
     device.scope(|| layer(64, 0)).eval().unwrap();
     device.synchronize().unwrap();
@@ -242,7 +243,7 @@ fn command_buffers_launches_and_memory_have_names_for_gpu_tools() {
 }
 
 #[test]
-fn decoders_have_names_for_gpu_tools() {
+fn decoder_commands_are_labelled() {
     let device = Device::on(noop::device(Family::Apple7));
     let decoder = Decoder::new(&device, Model::default().spec(1).unwrap()).unwrap();
     let mut sequences = Sequences::new(&decoder, CacheType::F16, 1, 64).unwrap();
@@ -279,7 +280,7 @@ fn decoders_have_names_for_gpu_tools() {
 }
 
 #[test]
-fn a_decoder_keeps_its_memory_resident_as_long_as_it_lives() {
+fn a_decoder_keeps_its_memory_resident_until_it_is_dropped() {
     let device = Device::on(noop::device(Family::Apple7));
     let guards = || noop::resident_guards(device.hal().unwrap()).unwrap();
     let decoder = Decoder::new(&device, Model::default().spec(1).unwrap()).unwrap();
@@ -292,7 +293,7 @@ fn a_decoder_keeps_its_memory_resident_as_long_as_it_lives() {
 }
 
 #[test]
-fn graphs_cost_what_they_did() {
+fn graph_costs_match_counts_txt() {
     type Graph = Box<dyn Fn() -> Tensor>;
     let graphs: [(&str, Graph); 8] = [
         ("elementwise chain", Box::new(chain)),

@@ -1,4 +1,4 @@
-//! Language models on a Metal device, against a plain pass in `f64`. Runs on the software device.
+//! Language models on a Metal device, against a reference forward pass in `f64`. Runs on the software device.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -17,8 +17,9 @@ use bessemer_hal as hal;
 use bessemer_hal::soft::{Mode, SoftOptions};
 use bessemer_testing::transformer::{Family, Reference};
 
-/// A device of the test's own, so that injected failures concern nobody else. `BESSEMER_SOFT_MODE` may ask for another mode
-/// than the fast one.
+/// A separate device, so that injected failures do not affect other tests. `BESSEMER_SOFT_MODE` may select another mode
+/// than
+/// the fast one.
 fn soft(mode: Mode) -> Device {
     let mut options = SoftOptions::from_env().unwrap();
     if mode == Mode::Check {
@@ -31,7 +32,7 @@ fn decoder(spec: &Spec) -> Decoder {
     Decoder::new(&soft(Mode::Fast), spec.clone()).unwrap()
 }
 
-/// A decoder on a device that adds up in the same order every time, whatever the mode is.
+/// A decoder on a device with a deterministic order of summation in every mode.
 fn steady_decoder(spec: &Spec) -> Decoder {
     let options = SoftOptions {
         mode: Mode::Fast,
@@ -41,7 +42,7 @@ fn steady_decoder(spec: &Spec) -> Decoder {
     Decoder::new(&device, spec.clone()).unwrap()
 }
 
-/// Tokens that go round the vocabulary.
+/// Tokens that cycle through the vocabulary.
 fn tokens(spec: &Spec, count: usize) -> Vec<u32> {
     (0..count).map(|i| (i * 31 % spec.vocab) as u32).collect()
 }
@@ -57,14 +58,16 @@ fn forward(decoder: &Decoder, sequences: &mut Sequences, slot: usize, tokens: &[
     logits
 }
 
-/// How far logits may be apart, as a share of the largest: sums of some hundred products of f32 with errors of 2⁻²⁴, a
-/// dozen of them one after the other. What is kept as f16 is rounded on both sides, but a number in the middle of two
-/// may go either way, by 2⁻¹¹ of itself.
+/// Tolerance of logits, relative to the largest: a dozen consecutive sums of some hundred f32 products, each with an
+/// error of
+/// 2⁻²⁴. Values in an f16 cache are rounded on both sides, but one near the middle of two f16 values may be rounded
+/// either
+/// way, by 2⁻¹¹ of itself.
 fn tolerance(kind: CacheType) -> f64 {
     match kind {
         CacheType::F32 => 2e-5,
         CacheType::F16 => 5e-4,
-        // Numbers are a 127th of the largest of 32 apart, and one between two of them may become the other.
+        // The step is a 127th of the largest of 32, and a value between two steps may be rounded either way.
         CacheType::Q8_0 => 1e-2,
     }
 }
@@ -105,22 +108,22 @@ fn families() -> [Family; 4] {
 }
 
 #[test]
-fn families_give_what_a_plain_pass_gives() {
+fn model_families_match_the_f64_reference() {
     for family in families() {
         check(&family, CacheType::F32, 32, 20, Mode::Fast);
     }
 }
 
 #[test]
-fn caches_of_f16_are_rounded_and_no_more() {
+fn f16_caches_only_add_rounding() {
     for family in [Family::default(), Family::qwen()] {
         check(&family, CacheType::F16, 32, 20, Mode::Fast);
     }
 }
 
 #[test]
-fn caches_of_8_bits_are_rounded_and_no_more() {
-    // Heads of one block, of several, of blocks that are not whole, and of two elements a lane and of eight.
+fn q8_caches_only_add_rounding() {
+    // Heads of one block, of several, of partial blocks, and of two and eight elements per lane.
     let dims = [(2, 20), (2, 48), (2, 64), (1, 80), (1, 256)];
     let shapes = dims.map(|(kv_heads, head_dim)| Family {
         heads: 4,
@@ -136,7 +139,7 @@ fn caches_of_8_bits_are_rounded_and_no_more() {
 }
 
 #[test]
-fn caches_of_8_bits_are_shared_between_threadgroups() {
+fn long_q8_caches_are_split_across_threadgroups() {
     let family = Family {
         layers: 1,
         ..Family::default()
@@ -145,7 +148,7 @@ fn caches_of_8_bits_are_shared_between_threadgroups() {
 }
 
 #[test]
-fn formats_may_be_mixed() {
+fn weight_formats_may_be_mixed() {
     use BlockFormat as F;
     let all = [
         [F::Q8_0.into(), F::Q4K.into(), F::Q6K.into(), F::Q4_1.into()],
@@ -167,7 +170,7 @@ fn formats_may_be_mixed() {
 }
 
 #[test]
-fn a_gate_may_have_another_format_than_what_it_is_for() {
+fn gate_and_up_may_have_different_formats() {
     let family = Family {
         layers: 1,
         ..Family::default()
@@ -186,8 +189,8 @@ fn a_gate_may_have_another_format_than_what_it_is_for() {
 }
 
 #[test]
-fn heads_of_all_sizes_attend() {
-    // Sizes of heads, heads of queries and of keys, and how the pairs lie.
+fn attention_supports_all_head_sizes() {
+    // Head sizes, query heads, key heads, and the RoPE style.
     let cases = [
         (48, 6, 6, RopeStyle::Interleaved),
         (64, 9, 3, RopeStyle::Interleaved),
@@ -213,7 +216,7 @@ fn heads_of_all_sizes_attend() {
 }
 
 #[test]
-fn many_rows_are_taken_in_turns() {
+fn matrices_with_many_rows_are_processed_in_several_passes() {
     let family = Family {
         width: 8,
         heads: 512,
@@ -229,7 +232,7 @@ fn many_rows_are_taken_in_turns() {
 }
 
 #[test]
-fn many_positions_are_shared_by_threadgroups() {
+fn long_caches_are_split_across_threadgroups() {
     let family = Family {
         width: 32,
         heads: 2,
@@ -244,7 +247,7 @@ fn many_positions_are_shared_by_threadgroups() {
 }
 
 #[test]
-fn activations_and_caps_are_what_they_are_called() {
+fn activations_and_soft_caps_match_the_reference() {
     for activation in [Activation::Silu, Activation::Gelu, Activation::GeluTanh] {
         let family = Family {
             activation,
@@ -257,7 +260,7 @@ fn activations_and_caps_are_what_they_are_called() {
 }
 
 #[test]
-fn nothing_is_reported_by_the_checking_device() {
+fn the_checking_device_reports_nothing() {
     let gemma = Family {
         width: 32,
         heads: 2,
@@ -274,7 +277,7 @@ fn nothing_is_reported_by_the_checking_device() {
         ],
         ..Family::gemma()
     };
-    // The output's columns are too few for blocks.
+    // The output has too few columns for blocks.
     let gemma = Family {
         head_dim: 16,
         ..gemma
@@ -288,13 +291,13 @@ fn nothing_is_reported_by_the_checking_device() {
 }
 
 #[test]
-fn sequences_of_several_slots_do_not_meet() {
+fn sequences_in_different_slots_are_independent() {
     let spec = Family::default().spec(1).unwrap();
     let decoder = decoder(&spec);
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 3, 16).unwrap();
     let mut references = [(); 3].map(|()| Reference::new(&spec, CacheType::F32));
     let texts: [&[u32]; 3] = [&[1, 2, 3, 4, 5], &[9, 8], &[7, 7, 7]];
-    // All at once, of different lengths; then by turns.
+    // All in one batch, with different lengths; then alternating.
     let runs: Vec<Run<'_>> = texts
         .iter()
         .enumerate()
@@ -329,7 +332,7 @@ fn sequences_of_several_slots_do_not_meet() {
 }
 
 #[test]
-fn what_was_cut_off_is_forgotten() {
+fn truncated_positions_are_forgotten() {
     let spec = Family::gemma().spec(2).unwrap();
     let decoder = steady_decoder(&spec);
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 1, 32).unwrap();
@@ -349,7 +352,7 @@ fn what_was_cut_off_is_forgotten() {
 }
 
 #[test]
-fn mistakes_are_typed_errors() {
+fn invalid_arguments_are_typed_errors() {
     let spec = Family::default().spec(1).unwrap();
     let decoder = decoder(&spec);
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 2, 4).unwrap();

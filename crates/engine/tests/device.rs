@@ -1,4 +1,4 @@
-//! Devices: where tensors are computed, and what happens when that fails. Runs on the software Metal device.
+//! Devices: placement and failures. Runs on the software Metal device.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -7,12 +7,12 @@ use bessemer::{AttentionOptions, ConvOptions, DType, Device, Error, Tensor, eval
 use bessemer_hal::soft::{Mode, SoftOptions};
 use bessemer_hal::{self as hal, MathMode};
 
-/// A device of the test's own, so that limits and injected failures concern nobody else.
+/// A separate device, so that limits and injected failures do not affect other tests.
 fn soft() -> Device {
     Device::on(hal::soft::device(fast()).unwrap())
 }
 
-/// Options of the environment, in the fast mode whatever it says.
+/// Options from the environment, but always in the fast mode.
 fn fast() -> SoftOptions {
     SoftOptions {
         mode: Mode::Fast,
@@ -28,7 +28,7 @@ fn values(t: &Tensor) -> Vec<f32> {
     t.to_vec().unwrap()
 }
 
-/// A transformer block: everything that a layer of a model does, in one expression.
+/// A transformer block: all ops of a layer in one expression.
 fn block(device: &Device) -> Tensor {
     let (tokens, width, heads, dim) = (5, 24, 3, 8);
     device.scope(|| {
@@ -60,7 +60,7 @@ fn block(device: &Device) -> Tensor {
 }
 
 #[test]
-fn a_tensor_stays_where_it_was_moved_and_others_follow_the_default() {
+fn moved_tensors_are_pinned_and_others_follow_the_default() {
     let device = soft();
     let x = vector(&[1.0, 2.0]).to(&device);
     assert_eq!(x.device(), &device);
@@ -69,7 +69,7 @@ fn a_tensor_stays_where_it_was_moved_and_others_follow_the_default() {
     let y = device.scope(|| vector(&[3.0]) * 2.0);
     assert_eq!(y.device(), &device);
     assert_eq!(values(&y), [6.0]);
-    // A scope ends with its body, whatever happens in it.
+    // A scope ends with its body, even on a panic.
     let body = std::panic::AssertUnwindSafe(|| device.scope(|| panic!("on purpose")));
     let caught = std::panic::catch_unwind(body);
     assert!(caught.is_err());
@@ -77,7 +77,7 @@ fn a_tensor_stays_where_it_was_moved_and_others_follow_the_default() {
 }
 
 #[test]
-fn values_cross_devices_and_two_devices_do_not_meet_by_chance() {
+fn values_move_between_devices_but_mixed_inputs_are_an_error() {
     let (a, b) = (soft(), soft());
     let x = vector(&[1.0, 2.0, 3.0]).to(&a) * 2.0;
     let y = x.to(&b) + 1.0;
@@ -87,7 +87,7 @@ fn values_cross_devices_and_two_devices_do_not_meet_by_chance() {
     assert_eq!(values(&back), [1.0, 2.0, 3.0]);
     let error = (&x + &y).to_vec::<f32>().unwrap_err();
     assert!(matches!(error, Error::Invalid { op: "add", .. }), "{error}");
-    // The same data on three devices is copied to each once.
+    // Data used on three devices is copied to each once.
     let x = vector(&[4.0]);
     for device in [&a, &b, &a] {
         assert_eq!(values(&(x.to(device) + 1.0)), [5.0]);
@@ -95,7 +95,7 @@ fn values_cross_devices_and_two_devices_do_not_meet_by_chance() {
 }
 
 #[test]
-fn f64_is_computed_by_the_cpu_and_refused_where_metal_was_asked_for() {
+fn f64_falls_back_to_the_cpu_unless_pinned_to_metal() {
     let device = soft();
     let x = Tensor::from_slice(&[1.0_f64, 2.0], [2]);
     let error = x.to(&device).to_vec::<f64>().unwrap_err();
@@ -123,7 +123,7 @@ fn f64_is_computed_by_the_cpu_and_refused_where_metal_was_asked_for() {
 }
 
 #[test]
-fn a_variable_that_names_no_device_is_an_error_that_says_so() {
+fn an_unknown_bessemer_device_is_an_error() {
     let error = "gpu".parse::<Device>().unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -134,13 +134,13 @@ fn a_variable_that_names_no_device_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_lost_submission_is_an_error_for_its_readers_and_the_device_goes_on() {
+fn a_failed_submission_is_an_error_for_its_readers_only() {
     let device = soft();
     let x = vector(&[1.0, 2.0]).to(&device);
     device.hal().unwrap().fail_submission(1);
     let y = &x * 3.0;
     y.eval().unwrap();
-    // What is computed from it later is lost with it, and every reader hears of it.
+    // Everything computed from it later fails too, and every reader gets the error.
     let z = &y + 1.0;
     for t in [&y, &z, &y] {
         let error = t.to_vec::<f32>().unwrap_err();
@@ -153,13 +153,13 @@ fn a_lost_submission_is_an_error_for_its_readers_and_the_device_goes_on() {
 }
 
 #[test]
-fn a_failed_allocation_leaves_everything_as_it_was() {
+fn a_failed_allocation_changes_nothing() {
     let device = soft();
     let x = Tensor::arange(0, 4096, 1, DType::F32).to(&device);
     x.eval().unwrap();
     device.clear_cache();
     let y = (&x + 1.0).sqrt();
-    // The first attempt to get memory is answered by letting go of what can be, and a second one.
+    // After the first failure, cached memory is released and the allocation is retried.
     device.hal().unwrap().fail_allocation(1);
     y.eval().unwrap();
     assert_eq!(values(&y)[3], 2.0);
@@ -201,7 +201,7 @@ fn every_allocation_and_submission_of_a_transformer_block_may_fail() {
             device.clear_cache();
             fail(device.hal().unwrap(), n);
             let outcome = block(&device).to_vec::<f32>();
-            // Disarmed if it was not reached: then all calls have had their turn.
+            // Disarmed if it was not reached: then all calls have been tested.
             let reached = outcome.is_err();
             fail(device.hal().unwrap(), 0);
             match outcome {
@@ -226,7 +226,7 @@ fn every_allocation_and_submission_of_a_transformer_block_may_fail() {
 }
 
 #[test]
-fn memory_is_pooled_counted_and_given_back() {
+fn memory_is_pooled_counted_and_released() {
     let device = soft();
     let x = Tensor::ones([1 << 16], DType::F32).to(&device).contiguous();
     x.eval().unwrap();
@@ -252,11 +252,11 @@ fn memory_is_pooled_counted_and_given_back() {
 }
 
 #[test]
-fn memory_that_kernels_still_use_is_not_written_by_the_host() {
+fn the_host_does_not_overwrite_memory_in_flight() {
     let device = soft();
     device.scope(|| {
-        // Inputs go back to the pool while what reads them is only recorded; new data of the same size must
-        // not land there.
+        // Inputs return to the pool while the kernels that read them are only recorded; new data of the same size must
+        // not overwrite them.
         let mut sums = Vec::new();
         for i in 0..50 {
             let x = Tensor::from_slice(&vec![i as f32; 3000], [3000]);
@@ -305,7 +305,7 @@ fn a_hundred_thousand_ops_leave_memory_flat() {
 }
 
 #[test]
-fn fast_maths_is_by_request() {
+fn fast_math_is_opt_in() {
     let hal = hal::soft::device(fast()).unwrap();
     let fast = Device::with(hal, MathMode::Fast);
     let x = Tensor::linspace(-8.0, 8.0, 1001, DType::F32);
@@ -323,7 +323,7 @@ fn fast_maths_is_by_request() {
 }
 
 #[test]
-fn a_block_of_a_transformer_is_the_same_everywhere() {
+fn a_transformer_block_agrees_on_all_devices() {
     let cpu = values(&block(&Device::cpu()));
     let check = Device::on(hal::soft::device(SoftOptions::in_mode(Mode::Check)).unwrap());
     for device in [&soft(), &check] {
@@ -335,7 +335,7 @@ fn a_block_of_a_transformer_is_the_same_everywhere() {
     }
 }
 
-/// Ops of every kind that works with SIMD-groups elsewhere, and of some that do not.
+/// Ops of every kind that uses SIMD-groups on other devices, and some that never do.
 fn mixture(device: &Device) -> Vec<(&'static str, Tensor)> {
     device.scope(|| {
         let wave = |shape: &[usize]| {
@@ -370,7 +370,7 @@ fn mixture(device: &Device) -> Vec<(&'static str, Tensor)> {
     })
 }
 
-/// The kernels that a recording device was asked to launch for the mixture, without their types.
+/// The kernels that a recording device launches for the mixture, without their types.
 fn kernels(device: hal::Device) -> Vec<String> {
     let device = Device::on(device);
     for (_, t) in mixture(&device) {
@@ -400,7 +400,7 @@ fn kernels(device: hal::Device) -> Vec<String> {
 }
 
 #[test]
-fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
+fn devices_without_simd_groups_of_32_fall_back_to_the_cpu() {
     let options = SoftOptions {
         family: hal::Family::Mac2,
         ..fast()
@@ -415,7 +415,7 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
             assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{name}: {a}, {b}");
         }
     }
-    // A layer that was joined to its product is the same.
+    // So does a layer with a fused epilogue.
     let layer = |device: &Device| {
         let x = Tensor::from_slice(&[0.5_f32, -1.0, 2.0, 0.25], [2, 2]).to(device);
         x.eval().unwrap();
@@ -426,7 +426,7 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
     for (a, b) in layer(&old).iter().zip(layer(&Device::cpu())) {
         assert!((a - b).abs() <= 1e-6, "{a}, {b}");
     }
-    // Everybody can see what was left to it, and why.
+    // The fallbacks are reported, with the reason.
     let left = old.fallbacks();
     let matmul = left.iter().find(|f| f.op == "matmul").unwrap();
     assert!(matmul.count >= 2, "{left:?}");
@@ -434,7 +434,7 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
     assert!(left.iter().all(|f| f.op != "sort"), "{left:?}");
     assert!(soft().fallbacks().is_empty());
     assert!(Device::cpu().fallbacks().is_empty());
-    // What runs there is free of lanes: functions of elements, copies, sorting.
+    // Kernels without SIMD-group functions run on the device: elementwise, copies, sorting.
     let free = [
         "binary",
         "cast",
@@ -444,7 +444,7 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
         "sort_block",
     ];
     assert_eq!(kernels(hal::noop::device(hal::Family::Mac2)), free);
-    // A newer GPU whose kernels turn out to have another number of lanes does the same.
+    // A newer GPU whose pipelines have another SIMD width does the same.
     let wide = hal::noop::device_with_lanes(hal::Family::Apple9, 64);
     assert_eq!(kernels(wide), free);
     let new = kernels(hal::noop::device(hal::Family::Apple7));
@@ -464,7 +464,7 @@ fn an_intel_mac_leaves_what_needs_simd_groups_of_32_to_the_cpu() {
 }
 
 #[test]
-fn a_sum_of_a_product_is_one_launch_with_the_same_bits() {
+fn a_matmul_with_bias_is_one_launch_with_the_same_bits() {
     let wave = |shape: &[usize], seed: usize| {
         let n: usize = shape.iter().product();
         let data: Vec<f32> = (0..n)
@@ -486,7 +486,7 @@ fn a_sum_of_a_product_is_one_launch_with_the_same_bits() {
         assert_eq!(explain(&[&other_way]).unwrap().steps.len(), 1);
         assert_eq!(values(&other_way), apart);
     }
-    // A product that is needed elsewhere stays.
+    // A matmul with another use is not fused.
     let c = moved(wave(&[33, 17], 3));
     let product = a.matmul(&b);
     let both = [&product + &c, product.exp()];
@@ -500,7 +500,7 @@ fn a_sum_of_a_product_is_one_launch_with_the_same_bits() {
 }
 
 #[test]
-fn a_layer_is_one_launch_with_the_bits_of_its_ops_one_by_one() {
+fn a_fused_epilogue_is_bit_identical_to_separate_ops() {
     fn wave(shape: &[usize], seed: usize) -> Tensor {
         let n: usize = shape.iter().product();
         let data: Vec<f32> = (0..n)
@@ -526,7 +526,7 @@ fn a_layer_is_one_launch_with_the_bits_of_its_ops_one_by_one() {
         t.eval().unwrap();
         t
     };
-    // Tiles; few rows; one column; a depth that is shared, in either; a batch.
+    // Tiles; few rows; one column; split-K in both; a batch.
     let shapes: [[&[usize]; 2]; 6] = [
         [&[33, 20], &[20, 35]],
         [&[3, 20], &[20, 35]],
@@ -540,8 +540,9 @@ fn a_layer_is_one_launch_with_the_bits_of_its_ops_one_by_one() {
             .into_iter()
             .enumerate()
         {
-            // Every function for one shape, one function for every other; each in one type of half precision at most,
-            // since all of them are compiled.
+            // Every function for one shape, one function for every other; each in at most one half-precision type,
+            // since
+            // all of them are compiled.
             let wanted = |j: usize| (i == 0 || i == j) && (dtype == DType::F32 || j % 3 == d);
             let functions = functions.iter().enumerate().filter(|(j, _)| wanted(*j));
             for (_, &(name, f)) in functions {
@@ -572,7 +573,8 @@ fn a_layer_is_one_launch_with_the_bits_of_its_ops_one_by_one() {
                     let [together, apart] =
                         [&together, &apart].map(|t| values(&t.cast(DType::F32)));
                     for (a, b) in together.into_iter().zip(apart) {
-                        // A device that rounds in other ways on purpose: by a step of the type, before another one.
+                        // A device that rounds differently on purpose: by one ulp of the type, followed by another
+                        // rounding.
                         let close = match options.mode {
                             Mode::Fuzz if dtype == DType::F32 => 1e-4,
                             Mode::Fuzz => 0.1,
@@ -588,7 +590,7 @@ fn a_layer_is_one_launch_with_the_bits_of_its_ops_one_by_one() {
 }
 
 #[test]
-fn what_does_not_follow_a_product_step_by_step_is_not_part_of_it() {
+fn unsupported_chains_are_not_fused_into_a_matmul() {
     let device = Device::on(hal::noop::device(hal::Family::Apple7));
     let x = Tensor::ones([32, 32], DType::F32).to(&device).contiguous();
     x.eval().unwrap();
@@ -596,21 +598,21 @@ fn what_does_not_follow_a_product_step_by_step_is_not_part_of_it() {
     let launches = |y: &Tensor| explain(&[y]).unwrap().steps.len();
     assert_eq!(launches(&(product().gelu() + &x)), 1);
     assert_eq!(launches(&((product() + &x) + &x)), 1);
-    // Functions that the kernels lack, numbers, and steps in another order.
+    // Functions that the kernels lack, scalars, and steps in another order.
     assert_eq!(launches(&product().tanh()), 2);
     assert_eq!(launches(&(product() + 1.0)), 2);
     assert_eq!(launches(&((product() + &x).relu() + &x).silu()), 2);
-    // Two need the product, or the sum.
+    // The product, or the sum, has two uses.
     let shared = product();
     assert_eq!(launches(&(shared.silu() + &shared)), 2);
-    // Another shape than that of the product.
+    // A shape that differs from the product's.
     assert_eq!(launches(&(product().reshape([1024]).relu())), 2);
-    // Further elementwise ops take what is before them with them.
+    // With further elementwise ops, the step is fused with those.
     assert_eq!(launches(&((product() + &x).silu() * &x)), 2);
 }
 
 #[test]
-fn several_roots_go_to_the_device_together() {
+fn several_roots_are_one_submission() {
     let device = Device::on(hal::noop::device(hal::Family::Apple7));
     let x = Tensor::ones([256], DType::F32).to(&device).contiguous();
     x.eval().unwrap();
@@ -622,10 +624,11 @@ fn several_roots_go_to_the_device_together() {
     assert!(counts.dispatches >= 2);
 }
 
-/// Pipelines of real GPUs allow fewer threads than the device where a kernel needs many registers; the fuzzing device does
-/// so by chance.
+/// Pipelines of real GPUs allow fewer threads than the device if a kernel needs many registers; the fuzzing device does
+/// so
+/// at random.
 #[test]
-fn long_rows_are_computed_in_full_where_a_pipeline_allows_fewer_threads() {
+fn long_rows_are_complete_on_pipelines_with_fewer_threads() {
     let results = |device: &Device| -> Vec<Vec<f32>> {
         device.scope(|| {
             let data: Vec<f32> = (0..2 * 4096)

@@ -1,5 +1,6 @@
-//! Which device an op runs on: what was asked for, then the dispatch table, then the default device. The software
-//! Metal device stands for a GPU that was found by itself.
+//! Placement of ops: an explicit choice, then the dispatch table, then the default device. The software Metal device
+//! stands
+//! in for an automatically selected GPU.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -17,7 +18,7 @@ matmul 400 cpu
 reduction 0 cpu
 ";
 
-/// A vector that nobody has moved.
+/// A vector that is not pinned to a device.
 fn vector(count: usize) -> Tensor {
     Tensor::from_slice(&vec![1.5_f32; count], [count])
 }
@@ -32,7 +33,7 @@ fn gpu() -> Device {
 
 // The table is the process's, so all of this is one test.
 #[test]
-fn a_table_says_where_ops_of_tensors_run_that_nothing_else_places() {
+fn the_table_places_ops_of_unpinned_tensors() {
     let gpu = gpu();
     DispatchTable::parse(TABLE).unwrap().apply(&gpu);
     let cpu = Device::cpu();
@@ -55,7 +56,7 @@ fn a_table_says_where_ops_of_tensors_run_that_nothing_else_places() {
     // Ops that are not measured run on the default device.
     assert_eq!(small.softmax(0).device(), &gpu);
 
-    // What is still to be computed on the GPU is not waited for: an op with such an input stays there.
+    // An op with an input that is pending on the GPU stays there, so that the CPU does not wait for it.
     let pending = square(4).matmul(&square(4));
     let total = pending.sum(&[], false) + 1.0;
     assert_eq!(total.device(), &gpu);
@@ -64,7 +65,7 @@ fn a_table_says_where_ops_of_tensors_run_that_nothing_else_places() {
     assert_eq!(total.device(), &cpu, "the product is there already");
     assert_eq!(total.item::<f32>().unwrap(), 145.0);
 
-    // What was asked for comes before the table: a tensor that was moved stays, then a scope, then the default.
+    // Explicit choices override the table: a pinned tensor, then a scope, then the default.
     assert_eq!((small.to(&gpu) + 1.0).device(), &gpu);
     assert_eq!((large.to(&cpu) + 1.0).device(), &cpu);
     cpu.scope(|| assert_eq!((&large + 1.0).device(), &cpu));
@@ -77,7 +78,7 @@ fn a_table_says_where_ops_of_tensors_run_that_nothing_else_places() {
     cpu.scope(|| assert_eq!((&large + 1.0).device(), &cpu));
     cpu.set_default();
     assert_eq!((&large + 1.0).device(), &cpu);
-    // And a table does not undo a default.
+    // Applying a table does not change an explicit default.
     DispatchTable::parse(TABLE).unwrap().apply(&gpu);
     assert_eq!((&large + 1.0).device(), &cpu);
 }
@@ -97,7 +98,7 @@ fn with_the_variable() {
 }
 
 #[test]
-fn the_variable_comes_before_the_table() {
+fn bessemer_device_overrides_the_table() {
     for name in ["cpu", "soft", "auto"] {
         let output = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "with_the_variable"])

@@ -1,4 +1,4 @@
-//! What the five documents promise of computing, on the CPU.
+//! The computations that the five documents specify, on the CPU.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use bessemer::{Device, Tensor};
@@ -24,7 +24,7 @@ fn assert_near(found: &Tensor, expected: &[f64]) {
 }
 
 #[test]
-fn the_worked_values_of_minitensor() {
+fn worked_examples_of_minitensor() {
     let (a, b) = (vector(&[1.0, 2.0, 3.0, 4.0]), vector(&[5.0, 6.0, 7.0, 8.0]));
     assert_eq!(values(&(&a + &b)), [6.0, 8.0, 10.0, 12.0]);
     assert_eq!(values(&(&a * &b)), [5.0, 12.0, 21.0, 32.0]);
@@ -37,7 +37,7 @@ fn the_worked_values_of_minitensor() {
 }
 
 #[test]
-fn the_calls_of_torchless() {
+fn calls_of_torchless() {
     let weights = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, -6.0], [2, 3]);
     let x = vector(&[2.0, 0.5, -1.0]);
     assert_eq!(values(&weights.matvec(&x)), [0.0, 16.5]);
@@ -50,7 +50,7 @@ fn the_calls_of_torchless() {
         &vector(&[3.0, -4.0]).rms_norm(&vector(&[2.0, 0.5]), 2.5),
         &[6.0 / root, -2.0 / root],
     );
-    // Attention scores of one query with three keys, then the sum of three rows by weight.
+    // Attention scores of one query with three keys, then the weighted sum of three rows.
     let keys = Tensor::from_slice(&[1.0_f32, 2.0, -1.0, 4.0, 0.0, 3.0], [3, 2]);
     let scores = keys.matvec(&vector(&[3.0, 0.5])) / 4.0;
     assert_eq!(values(&scores), [1.0, -0.25, 0.375]);
@@ -63,9 +63,9 @@ fn the_calls_of_torchless() {
     assert_near(&gate, &[7.0 * silu(-2.0), -0.5 * silu(3.0)]);
 }
 
-/// The 21 kinds of its enum: each with the value of one element.
+/// The 21 variants of its enum, each with the value of one element.
 #[test]
-fn the_kinds_of_numrs() {
+fn unary_functions_of_numrs() {
     let (x, y) = (vector(&[0.75]), vector(&[0.5]));
     let kinds: [(&str, Tensor, f64); 21] = [
         ("add", &x + &y, 1.25),
@@ -101,7 +101,7 @@ fn the_kinds_of_numrs() {
 }
 
 #[test]
-fn the_functions_of_pydotcompute() {
+fn functions_of_pydotcompute() {
     let (x, y) = (vector(&[4.0]), vector(&[2.0]));
     let functions: [(&str, Tensor, f64); 12] = [
         ("add", &x + &y, 6.0),
@@ -124,24 +124,24 @@ fn the_functions_of_pydotcompute() {
     }
 }
 
-/// Every element of both factors counts with a weight of its own: what is repeated, left out or taken from another
-/// depth shows. Whole numbers below 2^24, so that every order of summation is exact.
+/// Elements of both factors have distinct weights, so that repeated, missing or misplaced products change the result.
+/// Integers below 2^24, so that every order of summation is exact.
 #[test]
-fn a_matrix_beyond_2048() {
-    beyond_2048(&Device::cpu(), [2050, 2053, 2051]);
-    beyond_2048(&Device::cpu(), [3, 5, 4099]);
+fn matrices_larger_than_2048() {
+    check_larger_than_2048(&Device::cpu(), [2050, 2053, 2051]);
+    check_larger_than_2048(&Device::cpu(), [3, 5, 4099]);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_matrix_beyond_2048_on_the_software_device() {
+fn matrices_larger_than_2048_on_the_software_device() {
     let device = Device::software().unwrap();
-    beyond_2048(&device, [2050, 2053, 6]);
-    beyond_2048(&device, [33, 5, 2051]);
-    beyond_2048(&device, [3, 2053, 2051]);
+    check_larger_than_2048(&device, [2050, 2053, 6]);
+    check_larger_than_2048(&device, [33, 5, 2051]);
+    check_larger_than_2048(&device, [3, 2053, 2051]);
 }
 
-fn beyond_2048(device: &Device, [m, n, k]: [usize; 3]) {
+fn check_larger_than_2048(device: &Device, [m, n, k]: [usize; 3]) {
     let left = |i: usize, l: usize| ((i * 7 + l * 3) % 11) as i64 - 5;
     let right = |l: usize, j: usize| ((l * 5 + j * 2) % 13) as i64 - 6;
     let matrix = |rows: usize, cols: usize, f: &dyn Fn(usize, usize) -> i64| {

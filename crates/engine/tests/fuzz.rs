@@ -1,5 +1,4 @@
-//! Random calls with random arguments, most of which make no sense: an answer or a typed error, never a
-//! panic.
+//! Random calls with random arguments, most of them invalid: a result or a typed error, never a panic.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +7,12 @@ use bessemer_testing::case::quietly;
 use bessemer_testing::fuzz::{Args, calls, tensors};
 use bessemer_testing::random::Rng;
 
-/// Calls of each op; some 24,000 in all.
+/// Number of calls of each op; some 24,000 in total.
 const ROUNDS: usize = 150;
 
 #[test]
 fn no_call_panics() {
-    // Absurd sizes must be refused, and large ones would only take time.
+    // Absurd sizes must be rejected; large valid ones would only take time.
     set_memory_limit(64 << 20);
     let mut rng = Rng::new(3);
     let mut at_hand = tensors(&mut rng);
@@ -49,7 +48,7 @@ fn no_call_panics() {
         }
     }
     assert!(panics.is_empty(), "{panics:#?}");
-    // A call that never makes sense tests nothing but the checks in front of it.
+    // An op whose calls are never valid is tested only up to its argument checks.
     answered.retain(|_, n| *n == 0);
     assert!(answered.is_empty(), "never answered: {answered:?}");
     assert!(right > 1000 && wrong > 1000, "{right} right, {wrong} wrong");

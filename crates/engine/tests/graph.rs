@@ -1,4 +1,4 @@
-//! What evaluation does: sharing, joining, reuse of memory, errors, threads.
+//! Evaluation: common subexpressions, fusion, donation of memory, errors, threads.
 
 use bessemer::{DType, Error, Result, Tensor, async_eval, eval, explain, memory, synchronize};
 
@@ -7,7 +7,7 @@ fn ramp(n: usize) -> Tensor {
 }
 
 #[test]
-fn a_chain_of_elementwise_ops_is_one_pass() {
+fn elementwise_chains_are_fused_into_one_pass() {
     let x = ramp(1000);
     let y = ((((&x * 2.0 + 1.0).exp() - &x).tanh() * &x).sqrt() + 3.0).square();
     let plan = explain(&[&y]).unwrap();
@@ -21,7 +21,7 @@ fn a_chain_of_elementwise_ops_is_one_pass() {
 }
 
 #[test]
-fn a_joined_chain_has_the_bits_of_its_ops_one_by_one() {
+fn a_fused_chain_is_bit_identical_to_its_ops() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         let x = ramp(3001).cast(dtype);
         x.eval().unwrap();
@@ -64,7 +64,7 @@ fn equal_expressions_are_computed_once() {
 }
 
 #[test]
-fn what_nobody_asks_for_is_not_computed() {
+fn unused_values_are_not_computed() {
     let x = ramp(10);
     let unused = x.exp();
     let y = &x + 1.0;
@@ -73,7 +73,7 @@ fn what_nobody_asks_for_is_not_computed() {
 }
 
 #[test]
-fn a_value_held_by_the_program_is_computed_again_once_only() {
+fn a_value_with_a_handle_is_recomputed_at_most_once() {
     let x = ramp(100);
     let held = x.exp();
     (&held + 1.0).eval().unwrap();
@@ -83,7 +83,7 @@ fn a_value_held_by_the_program_is_computed_again_once_only() {
 }
 
 #[test]
-fn a_dying_value_gives_its_memory_to_the_result() {
+fn a_dead_input_is_donated_to_the_result() {
     let x = ramp(4096).reshape([64, 64]);
     let y = x.matmul(&x).exp();
     let plan = explain(&[&y]).unwrap();
@@ -97,7 +97,7 @@ fn a_dying_value_gives_its_memory_to_the_result() {
 }
 
 #[test]
-fn a_value_seen_under_another_shape_is_not_joined_under_its_own() {
+fn a_reshaped_value_is_not_fused_with_its_original_shape() {
     let x = ramp(12).reshape([3, 4]);
     let rows = Tensor::from_slice(&[1.0_f32, 2.0, 3.0], [3, 1]);
     // Computed as [3, 4], with a column broadcast; used as [4, 3], with a row.
@@ -122,7 +122,7 @@ fn a_plan_with_equal_expressions_counts_their_memory_once() {
 }
 
 #[test]
-fn a_value_in_use_is_never_written_over() {
+fn a_live_value_is_never_overwritten() {
     let x = ramp(4096).reshape([64, 64]);
     let product = x.matmul(&x);
     product.eval().unwrap();
@@ -135,7 +135,7 @@ fn a_value_in_use_is_never_written_over() {
 }
 
 #[test]
-fn a_chain_of_a_hundred_thousand_ops_is_built_computed_and_dropped() {
+fn chains_of_100_000_ops_do_not_overflow_the_stack() {
     let mut x = ramp(3);
     for _ in 0..100_000 {
         x = x + 1.0;
@@ -150,7 +150,7 @@ fn a_chain_of_a_hundred_thousand_ops_is_built_computed_and_dropped() {
 }
 
 #[test]
-fn an_error_is_carried_to_the_read_and_names_the_first_mistake() {
+fn reads_return_the_first_error_of_a_chain() {
     let a = ramp(3);
     let b = ramp(2);
     let y = (&a + &b).exp().reshape([7]) * 2.0;
@@ -170,7 +170,7 @@ fn an_error_is_carried_to_the_read_and_names_the_first_mistake() {
 }
 
 #[test]
-fn a_read_as_another_type_says_which_it_is() {
+fn reading_as_another_dtype_names_both() {
     assert_eq!(
         ramp(2).to_vec::<f64>().unwrap_err(),
         Error::WrongType {
@@ -182,7 +182,7 @@ fn a_read_as_another_type_says_which_it_is() {
 }
 
 #[test]
-fn values_asked_for_in_the_background_are_there_after_synchronize() {
+fn synchronize_waits_for_background_evaluation() {
     let x = ramp(100_000);
     let y = (&x * 2.0).sin();
     async_eval(&[&y]).unwrap();
@@ -191,7 +191,7 @@ fn values_asked_for_in_the_background_are_there_after_synchronize() {
 }
 
 #[test]
-fn many_threads_get_the_bits_that_one_gets() {
+fn concurrent_evaluation_is_bit_identical() {
     fn build(seed: usize) -> Tensor {
         let x = ramp(5000 + seed).narrow(0, seed, 4096).reshape([64, 64]);
         let y = x.matmul(&x.t()).tanh() + &x;
@@ -214,7 +214,7 @@ fn many_threads_get_the_bits_that_one_gets() {
 }
 
 #[test]
-fn an_allocation_beyond_memory_is_an_error_and_loses_nothing() -> Result<()> {
+fn out_of_memory_is_an_error_that_can_be_retried() -> Result<()> {
     let x = Tensor::ones([1 << 40], DType::F64);
     let error = (&x + ramp(1)).eval().unwrap_err();
     assert!(
@@ -227,7 +227,7 @@ fn an_allocation_beyond_memory_is_an_error_and_loses_nothing() -> Result<()> {
 }
 
 #[test]
-fn sizes_that_cannot_be_counted_are_errors() {
+fn overflowing_sizes_are_errors() {
     let error = Tensor::zeros([usize::MAX, 2], DType::U8)
         .check()
         .unwrap_err();
@@ -246,8 +246,8 @@ fn sizes_that_cannot_be_counted_are_errors() {
 }
 
 #[test]
-fn memory_comes_back() {
-    // Other tests run beside this one: large blocks make their part small.
+fn freed_memory_is_reused() {
+    // Other tests run in parallel: large blocks make their share small.
     let block = 64 << 20;
     let before = memory::stats().in_use;
     let x = Tensor::zeros([block / 4], DType::F32).contiguous();

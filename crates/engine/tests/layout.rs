@@ -1,13 +1,13 @@
-//! The law of names: op X is `ops/x.rs`, `cpu/x.rs`, `metal/x.rs`, `metal/msl/x.metal` and `tests/ops/x.rs`.
+//! Naming rules: op X is `ops/x.rs`, `cpu/x.rs`, `metal/x.rs`, `metal/msl/x.metal` and `tests/ops/x.rs`.
 //!
-//! The ops with a kernel are those of `for_each_op!`, which declares the modules and embeds the MSL files: one that is
-//! missing does not compile. The tests here see to what the compiler does not.
+//! `for_each_op!` lists the ops with a kernel, declares their modules and embeds the MSL files: a missing one does not
+//! compile. These tests check what the compiler does not.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules of the ops with a kernel, and the file of MSL kernels of each.
+/// The modules of the ops with a kernel, each with its file of MSL kernels.
 macro_rules! kernels {
     ($($(#[$doc:meta])* $module:ident::$name:ident $($boxed:ident)? $(=> $msl:ident)?,)*) => {
         const KERNELS: &[(&str, &str)] =
@@ -25,7 +25,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(folder(path)).unwrap()
 }
 
-/// The names of the files in a folder that end in `.rs`.
+/// The names of the `.rs` files in a folder.
 fn names(path: &str) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(folder(path))
         .unwrap()
@@ -53,7 +53,7 @@ fn every_op_with_a_kernel_has_all_its_files() {
 }
 
 #[test]
-fn the_list_names_another_msl_file_only_where_an_op_has_none() {
+fn ops_refer_to_another_msl_file_only_if_they_have_none() {
     for (op, msl) in KERNELS {
         let own = folder(&format!("src/metal/msl/{op}.metal"));
         assert_eq!(op == msl, own.exists(), "{op}");
@@ -61,7 +61,7 @@ fn the_list_names_another_msl_file_only_where_an_op_has_none() {
 }
 
 #[test]
-fn every_op_has_a_file_of_its_name_for_its_tests() {
+fn every_op_has_a_test_file() {
     let tests = names("tests/ops");
     let missing: Vec<_> = names("src/ops")
         .into_iter()
@@ -94,7 +94,7 @@ fn no_other_file_lists_the_ops() {
     }
 }
 
-/// The Rust files in a folder and below.
+/// The Rust files in a folder, recursively.
 fn files(path: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder(path)).unwrap() {
@@ -110,7 +110,7 @@ fn files(path: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_graph_and_the_ops_know_no_device() {
+fn the_graph_and_the_ops_are_device_independent() {
     let mut paths = vec![folder("src/graph.rs"), folder("src/ops.rs")];
     paths.extend(files("src/graph"));
     paths.extend(files("src/ops"));

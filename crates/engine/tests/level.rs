@@ -1,5 +1,5 @@
-//! Every instruction set that this processor has. The choice is one for the process, so this is one test,
-//! and alone.
+//! All SIMD levels of this processor. The level is a property of the process, so this is a separate process with one
+//! test.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use bessemer::DType;
@@ -9,7 +9,7 @@ use bessemer::simd::{Level, set_level};
 mod formula;
 
 #[test]
-fn formulas_have_the_same_bits_joined_and_one_by_one_at_every_level() {
+fn fused_formulas_are_bit_identical_at_every_simd_level() {
     for level in Level::ALL {
         if !set_level(level) {
             continue;

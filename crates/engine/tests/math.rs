@@ -1,4 +1,4 @@
-//! How freely a Metal device may treat arithmetic: precise unless somebody asks for less.
+//! Math modes of Metal devices: precise by default.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -6,7 +6,7 @@ use bessemer::{Device, Tensor};
 use bessemer_hal::MathMode;
 use bessemer_hal::soft::{Mode, SoftOptions, device};
 
-/// Steps between the numbers and the true ones, at most.
+/// Maximum error in units in the last place.
 fn error(got: &[f32], exact: impl Fn(f64) -> f64, x: &[f32]) -> f64 {
     let steps = got.iter().zip(x).map(|(&y, &x)| {
         let truth = exact(f64::from(x));
@@ -17,8 +17,8 @@ fn error(got: &[f32], exact: impl Fn(f64) -> f64, x: &[f32]) -> f64 {
     steps.fold(0.0, f64::max)
 }
 
-/// A function, and how many steps it may be off when it is fast: what MSL allows, and what the formulas that
-/// are made of it add.
+/// A function and its tolerance in fast mode, in units in the last place: the bound of MSL plus the error of derived
+/// formulas.
 struct Case {
     name: &'static str,
     run: fn(&Tensor) -> Tensor,
@@ -66,7 +66,7 @@ const CASES: [Case; 6] = [
 ];
 
 fn on(math: MathMode) -> Device {
-    // Functions off by as much as the mode allows.
+    // The device makes functions as inaccurate as the mode allows.
     let options = SoftOptions {
         mode: Mode::Fuzz,
         ..SoftOptions::from_env().unwrap()
@@ -75,8 +75,8 @@ fn on(math: MathMode) -> Device {
 }
 
 #[test]
-fn fast_functions_keep_to_their_wider_bounds_and_only_those_who_ask_get_them() {
-    // Between 0 and 8, away from zeros of the functions: there Metal's bounds are absolute.
+fn fast_math_stays_within_its_bounds_and_is_opt_in() {
+    // Between 0 and 8, away from zeros of the functions, where Metal's bounds are absolute.
     let x: Vec<f32> = (1..2000).map(|i| i as f32 / 256.0 + 0.001).collect();
     let x: Vec<f32> = x
         .into_iter()
@@ -101,10 +101,10 @@ fn fast_functions_keep_to_their_wider_bounds_and_only_those_who_ask_get_them() {
 }
 
 #[test]
-fn the_default_is_precise() {
+fn the_default_math_mode_is_precise() {
     let device = Device::software().unwrap();
     let x = [1e9_f32, 3e20, 2e38];
     let y = Tensor::from_slice(&x, [3]).to(&device).sin();
-    // Where fast sines are no good.
+    // Outside the range of fast sines.
     assert!(error(&y.to_vec::<f32>().unwrap(), f64::sin, &x) <= 1.5);
 }

@@ -1,5 +1,4 @@
-//! Ops that need memory besides their result, where there is next to none. A process of its own, since the
-//! limit is that of the process.
+//! Ops that need scratch memory, with next to none available. A separate process, since the limit is per process.
 
 use bessemer::memory::{set_memory_limit, stats};
 use bessemer::{DType, Error, Tensor};
@@ -11,13 +10,13 @@ fn noise(count: usize) -> Vec<f32> {
 }
 
 #[test]
-fn without_memory_to_spare_ops_are_errors_or_find_another_way() {
+fn ops_without_scratch_memory_fail_or_use_less() {
     let count = 600 * 600;
     let x = Tensor::from_vec(noise(count), [count]);
     x.eval().unwrap();
     let spare = |bytes: usize| set_memory_limit(stats().in_use + bytes);
 
-    // Room for the result and not for what sorts it.
+    // Enough for the result, but not for the scratch memory of the sort.
     spare(4 * count + (64 << 10));
     let error = x.sort(0).eval().unwrap_err();
     assert!(
@@ -33,7 +32,7 @@ fn without_memory_to_spare_ops_are_errors_or_find_another_way() {
     let (values, _) = x.topk(count / 2, 0, true);
     assert!(values.eval().is_err());
 
-    // A product does with less, and with the same bits.
+    // A matmul uses less scratch memory, and gives the same bits.
     spare(usize::MAX / 2);
     let (a, b) = (
         x.reshape([600, 600]),

@@ -6,7 +6,7 @@ use bessemer::{DType, Device, MatrixLibrary, Tensor};
 use bessemer_hal as hal;
 use bessemer_hal::soft::{self, SoftOptions};
 
-/// A matrix of a shape, stored as it is or as its transpose, possibly as a part of a larger one.
+/// A matrix, stored as it is or transposed, possibly as a slice of a larger one.
 fn matrix(shape: [usize; 2], transposed: bool, part: bool, dtype: DType) -> Tensor {
     let [rows, columns] = if transposed {
         [shape[1], shape[0]]
@@ -43,7 +43,7 @@ fn near(found: &Tensor, expected: &[f64], bound: f64, what: &str) {
 }
 
 #[test]
-fn products_by_the_devices_library_are_those_of_the_kernels() {
+fn library_matmuls_agree_with_the_kernels() {
     let on = |library| {
         let device = Device::on(soft::device(SoftOptions::default()).unwrap());
         assert_eq!(device.matrix_library(), Some(MatrixLibrary::Msl));
@@ -98,7 +98,7 @@ fn counts(library: MatrixLibrary, graph: impl Fn() -> Tensor) -> (u64, u64) {
 }
 
 #[test]
-fn what_the_library_refuses_is_left_to_the_kernels() {
+fn matmuls_that_the_library_rejects_run_as_kernels() {
     let device = Device::on(hal::noop::device(hal::Family::Apple7));
     device.set_matrix_library(MatrixLibrary::Mps).unwrap();
     let x = Tensor::ones([64, 64], DType::F32).to(&device).contiguous();
@@ -119,7 +119,7 @@ fn what_the_library_refuses_is_left_to_the_kernels() {
 }
 
 #[test]
-fn the_library_gets_what_it_can_do_and_the_kernels_the_rest() {
+fn unsupported_matmuls_run_as_kernels() {
     type Graph<'a> = Box<dyn Fn() -> Tensor + 'a>;
     let f32s = |shape: &[usize]| {
         let count = shape.iter().product();

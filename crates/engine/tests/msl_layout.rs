@@ -1,5 +1,6 @@
-//! The law of shared definitions: structs that kernels share with the host come from `msl_struct!`, and function
-//! constants are known by name.
+//! Rules for shared definitions: structs that kernels share with the host come from `msl_struct!`, and function
+//! constants
+//! are identified by name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +10,7 @@ fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(path)
 }
 
-/// The files below a folder whose names end so, with their texts.
+/// The files below a folder with one of these endings, with their contents.
 fn files(folder: &Path, endings: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder of the crate") {
@@ -70,7 +71,7 @@ fn structs_with_a_fixed_layout_come_from_the_macro() {
 }
 
 #[test]
-fn kernels_define_no_struct_that_the_host_has() {
+fn kernels_do_not_redefine_shared_structs() {
     let shared = shared();
     for (file, text) in kernels() {
         for line in text.lines() {
@@ -103,7 +104,7 @@ fn structs_in_constant_memory_are_shared() {
 }
 
 #[test]
-fn every_shared_struct_is_included_and_every_included_one_exists() {
+fn every_shared_struct_is_included_and_defined() {
     let mut shared = shared();
     let mut used = BTreeSet::new();
     for (_, text) in kernels() {
@@ -117,7 +118,7 @@ fn every_shared_struct_is_included_and_every_included_one_exists() {
 }
 
 #[test]
-fn function_constants_have_no_numbers() {
+fn function_constants_are_named_not_numbered() {
     let mut all = kernels();
     all.extend(files(&source("metal/fused"), &[".rs"]));
     for (file, text) in all {

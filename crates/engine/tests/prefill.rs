@@ -1,5 +1,5 @@
-//! Taking in many tokens at once on the software Metal device: the same as one after the other, in any batch, and the
-//! same as a plain pass in `f64`.
+//! Prefill on the software Metal device: the same as token by token, in any batch, and as a reference forward pass in
+//! `f64`.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -19,7 +19,7 @@ fn tokens(count: usize, vocab: usize, seed: usize) -> Vec<u32> {
     (0..count).map(|i| token(i) as u32).collect()
 }
 
-/// A sequence of a decoder, or several.
+/// One or several sequences of a decoder.
 struct Rows<'a> {
     decoder: &'a Decoder,
     sequences: Sequences,
@@ -33,7 +33,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Takes in tokens of sequences together, and gives the logits after every one.
+    /// Runs a batch of tokens of several sequences, and returns the logits after every token.
     fn take(&mut self, runs: &[(usize, &[u32])]) -> Vec<f32> {
         let runs: Vec<Run<'_>> = runs
             .iter()
@@ -52,7 +52,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Logits of a fresh sequence after every one of these tokens, taken in pieces.
+/// Logits of a new sequence after every token, processed in these chunks.
 fn alone(decoder: &Decoder, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
     let count: usize = pieces.iter().map(|p| p.len()).sum();
     let mut rows = Rows::new(decoder, kind, 1, count);
@@ -62,7 +62,7 @@ fn alone(decoder: &Decoder, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
         .collect()
 }
 
-/// The greatest difference as a share of the greatest number.
+/// The maximum difference relative to the maximum magnitude.
 fn apart(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
     let most = b.iter().fold(0.0_f64, |m, &b| m.max(f64::from(b.abs())));
@@ -72,9 +72,9 @@ fn apart(a: &[f32], b: &[f32]) -> f64 {
     }) / most
 }
 
-/// Two ways through the same kernels give the same bits, unless the device changes the order of sums on purpose.
+/// Asserts equal bits, unless the device changes the order of summation on purpose.
 fn assert_same(a: &[f32], b: &[f32], what: &str) {
-    assert_same_or_close(a, b, CLOSE_F16, what);
+    assert_same_or_close(a, b, TOLERANCE_F16, what);
 }
 
 fn assert_same_or_close(a: &[f32], b: &[f32], close: f64, what: &str) {
@@ -85,12 +85,12 @@ fn assert_same_or_close(a: &[f32], b: &[f32], close: f64, what: &str) {
     }
 }
 
-/// Sums of a few hundred numbers in `f32`, through a few layers.
-const CLOSE: f64 = 1e-5;
-/// A key or value that lies between two numbers of `f16` may be rounded to the other one.
-const CLOSE_F16: f64 = 1e-3;
-/// The same for 8 bits, where numbers are a 127th of the largest of 32 apart.
-const CLOSE_Q8: f64 = 1e-2;
+/// Relative tolerance for sums of a few hundred `f32` values, through a few layers.
+const TOLERANCE_F32: f64 = 1e-5;
+/// Relative tolerance with an `f16` cache, where a value between two `f16` values may be rounded either way.
+const TOLERANCE_F16: f64 = 1e-3;
+/// Relative tolerance with an 8-bit cache, whose step is a 127th of the largest of 32.
+const TOLERANCE_Q8: f64 = 1e-2;
 
 fn reference(spec: &Spec, kind: CacheType, tokens: &[u32]) -> Vec<f32> {
     let mut reference = Reference::new(spec, kind);
@@ -108,21 +108,21 @@ fn families() -> [(&'static str, Family); 4] {
 }
 
 #[test]
-fn families_give_what_a_plain_pass_gives() {
+fn model_families_match_the_f64_reference() {
     for (name, family) in families() {
         let spec = family.spec(1).unwrap();
         let decoder = decoder(&spec);
         let tokens = tokens(19, spec.vocab, 1);
         for (kind, close) in [
-            (CacheType::F32, CLOSE),
-            (CacheType::F16, CLOSE_F16),
-            (CacheType::Q8_0, CLOSE_Q8),
+            (CacheType::F32, TOLERANCE_F32),
+            (CacheType::F16, TOLERANCE_F16),
+            (CacheType::Q8_0, TOLERANCE_Q8),
         ] {
             let expected = reference(&spec, kind, &tokens);
             let found = alone(&decoder, kind, &[&tokens]);
             let off = apart(&found, &expected);
             assert!(off < close, "{name} {kind:?}: {off}");
-            // Few at once, which go another way.
+            // Small batches, which use other kernels.
             let pieces: Vec<&[u32]> = tokens.chunks(7).collect();
             let off = apart(&alone(&decoder, kind, &pieces), &expected);
             assert!(off < close, "{name} {kind:?}, few at once: {off}");
@@ -131,7 +131,7 @@ fn families_give_what_a_plain_pass_gives() {
 }
 
 #[test]
-fn quantised_weights_and_wide_heads_give_what_a_plain_pass_gives() {
+fn quantised_weights_and_wide_heads_match_the_f64_reference() {
     let small = [
         BlockFormat::Q8_0,
         BlockFormat::Q4_1,
@@ -155,7 +155,7 @@ fn quantised_weights_and_wide_heads_give_what_a_plain_pass_gives() {
             formats: small.map(Weights::Block),
             ..Family::default()
         },
-        // Heads of 128, one of keys for all; widths are multiples of 256.
+        // Head size 128, one key head for all; widths are multiples of 256.
         Family {
             width: 256,
             heads: 2,
@@ -166,7 +166,7 @@ fn quantised_weights_and_wide_heads_give_what_a_plain_pass_gives() {
             formats: nested.map(Weights::Block),
             ..Family::qwen()
         },
-        // Heads of 256, and of an odd multiple of four.
+        // Head size 256, and an odd multiple of four.
         Family {
             heads: 2,
             kv_heads: 2,
@@ -190,15 +190,15 @@ fn quantised_weights_and_wide_heads_give_what_a_plain_pass_gives() {
         let expected = reference(&spec, CacheType::F32, &tokens);
         let found = alone(&decoder, CacheType::F32, &[&tokens]);
         let off = apart(&found, &expected);
-        assert!(off < CLOSE, "{family:?}: {off}");
+        assert!(off < TOLERANCE_F32, "{family:?}: {off}");
         let pieces: Vec<&[u32]> = tokens.chunks(9).collect();
         let off = apart(&alone(&decoder, CacheType::F32, &pieces), &expected);
-        assert!(off < CLOSE, "{family:?}, few at once: {off}");
+        assert!(off < TOLERANCE_F32, "{family:?}, few at once: {off}");
     }
 }
 
 #[test]
-fn a_batch_of_any_size_is_token_by_token() {
+fn batches_of_any_size_match_token_by_token() {
     for (name, family) in [("llama", Family::default()), ("gemma", Family::gemma())] {
         let spec = family.spec(3).unwrap();
         let decoder = decoder(&spec);
@@ -208,7 +208,7 @@ fn a_batch_of_any_size_is_token_by_token() {
         let one_by_one = alone(&decoder, kind, &single);
         let at_once = alone(&decoder, kind, &[&all]);
         let off = apart(&at_once, &one_by_one);
-        assert!(off < CLOSE, "{name}: {off}");
+        assert!(off < TOLERANCE_F32, "{name}: {off}");
         let by = |size: usize| {
             let count = all.len() / size * size;
             let pieces: Vec<&[u32]> = all[..count].chunks(size).collect();
@@ -217,7 +217,7 @@ fn a_batch_of_any_size_is_token_by_token() {
         // In batches: the same kernels, so the same bits; up to 16 rows are multiplied by others.
         let by_two = by(2);
         let off = apart(&by_two, &at_once);
-        assert!(off < CLOSE, "{name} by 2: {off}");
+        assert!(off < TOLERANCE_F32, "{name} by 2: {off}");
         for (size, same) in [
             (9, &by_two),
             (15, &by_two),
@@ -233,25 +233,25 @@ fn a_batch_of_any_size_is_token_by_token() {
 }
 
 #[test]
-fn sequences_of_different_lengths_are_each_as_if_alone() {
+fn batched_sequences_of_different_lengths_are_independent() {
     let spec = Family::gemma().spec(4).unwrap();
     let decoder = decoder(&spec);
-    // Many rows with others and alone, or few: the same kernels.
+    // Many rows, batched and alone, or few: the same kernels.
     for kind in [CacheType::F16, CacheType::Q8_0] {
-        together_and_alone(&spec, &decoder, kind, [20, 33, 18, 17]);
-        together_and_alone(&spec, &decoder, kind, [5, 4, 2, 3]);
+        check_batched_against_separate(&spec, &decoder, kind, [20, 33, 18, 17]);
+        check_batched_against_separate(&spec, &decoder, kind, [5, 4, 2, 3]);
     }
 }
 
-fn together_and_alone(spec: &Spec, decoder: &Decoder, kind: CacheType, lengths: [usize; 4]) {
+fn check_batched_against_separate(spec: &Spec, decoder: &Decoder, kind: CacheType, lengths: [usize; 4]) {
     let close = match kind {
-        CacheType::Q8_0 => CLOSE_Q8,
-        _ => CLOSE_F16,
+        CacheType::Q8_0 => TOLERANCE_Q8,
+        _ => TOLERANCE_F16,
     };
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| tokens(lengths[i], spec.vocab, i)).collect();
     let more: Vec<Vec<u32>> = (0..4).map(|i| tokens(2 + i, spec.vocab, 9 + i)).collect();
     let mut rows = Rows::new(decoder, kind, 4, 40);
-    // In any order, and then on from where each is.
+    // In any order, then continuing from each position.
     let order = [2, 0, 3, 1];
     let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &prompts[i][..])).to_vec();
     let first = rows.take(&runs);
@@ -271,7 +271,7 @@ fn together_and_alone(spec: &Spec, decoder: &Decoder, kind: CacheType, lengths: 
         );
         (at, at_more) = (at + prompt, at_more + rest);
     }
-    // One token of each is a batch, too.
+    // One token of each is a batch too.
     let single: Vec<Vec<u32>> = (0..4).map(|i| tokens(1, spec.vocab, 20 + i)).collect();
     let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &single[i][..])).to_vec();
     let third = rows.take(&runs);
@@ -283,11 +283,11 @@ fn together_and_alone(spec: &Spec, decoder: &Decoder, kind: CacheType, lengths: 
 }
 
 #[test]
-fn a_reused_prefix_is_as_from_scratch() {
+fn a_reused_prefix_gives_the_same_logits() {
     let spec = Family::qwen().spec(5).unwrap();
     let decoder = decoder(&spec);
     let kind = CacheType::F16;
-    // More than 16 each, so that all go through the same kernels, and no more than logits are computed for at once.
+    // More than 16 each, so that all use the same kernels, and at most as many as logits are computed for in one batch.
     let (first, other) = (tokens(40, spec.vocab, 1), tokens(18, spec.vocab, 2));
     let mut rows = Rows::new(&decoder, kind, 2, 80);
     rows.take(&[(1, &first)]);
@@ -301,11 +301,11 @@ fn a_reused_prefix_is_as_from_scratch() {
             &expected[kept * spec.vocab..],
             &format!("{kept} kept"),
         );
-        // A few after it are the same but for rounding.
+        // A small batch after it differs only by rounding.
         rows.sequences.truncate(1, kept).unwrap();
         let logits = rows.take(&[(1, &other[..5])]);
         let same = &expected[kept * spec.vocab..][..logits.len()];
-        assert!(apart(&logits, same) < CLOSE_F16, "{kept} kept, 5 more");
+        assert!(apart(&logits, same) < TOLERANCE_F16, "{kept} kept, 5 more");
         // The prefix again, for the next one.
         rows.sequences.truncate(1, kept).unwrap();
         if kept < first.len() {
@@ -315,7 +315,7 @@ fn a_reused_prefix_is_as_from_scratch() {
 }
 
 #[test]
-fn what_is_outside_of_the_window_does_not_matter() {
+fn tokens_outside_the_sliding_window_have_no_effect() {
     // Two layers of a window of 6: the last token depends on 10 before it.
     let family = Family {
         layers: 2,
@@ -334,7 +334,7 @@ fn what_is_outside_of_the_window_does_not_matter() {
 }
 
 #[test]
-fn without_order_every_token_sees_all() {
+fn without_a_causal_mask_every_token_attends_to_all() {
     let family = Family {
         layers: 1,
         ..Family::default()
@@ -345,9 +345,9 @@ fn without_order_every_token_sees_all() {
     spec.causal = false;
     let without = alone(&decoder(&spec), CacheType::F32, &[&all]);
     let last = 39 * spec.vocab;
-    // The last one sees the same either way.
+    // The last token attends to the same either way.
     assert_same(&in_order[last..], &without[last..], "the last token");
-    // The first one sees what the last one sees, from elsewhere.
+    // The first token attends to the same as the last one, from another position.
     assert_ne!(in_order[..spec.vocab], without[..spec.vocab]);
     let mut changed = all.clone();
     changed[39] = (changed[39] + 1) % spec.vocab as u32;
@@ -356,7 +356,7 @@ fn without_order_every_token_sees_all() {
 }
 
 #[test]
-fn more_than_a_batch_is_several() {
+fn long_prompts_are_several_batches() {
     let family = Family {
         layers: 1,
         ..Family::default()
@@ -384,7 +384,7 @@ fn more_than_a_batch_is_several() {
 }
 
 #[test]
-fn a_choice_is_made_from_the_last_row() {
+fn sampling_uses_the_last_row() {
     let spec = Family::default().spec(9).unwrap();
     let decoder = decoder(&spec);
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 2, 40).unwrap();
@@ -435,7 +435,7 @@ fn a_layer_is_eight_launches() {
 }
 
 #[test]
-fn the_checking_device_has_nothing_to_say() {
+fn the_checking_device_reports_nothing() {
     let options = SoftOptions {
         mode: Mode::Check,
         ..SoftOptions::from_env().unwrap()
@@ -448,7 +448,7 @@ fn the_checking_device_has_nothing_to_say() {
     let spec = family.spec(10).unwrap();
     let decoder = Decoder::new(&device, spec.clone()).unwrap();
     let plain = self::decoder(&spec);
-    // Few rows, and more; keys and values by themselves, and rounded together.
+    // Few rows, and more; caches of single values, and of quantised blocks.
     for (kind, count) in [
         (CacheType::F16, 9),
         (CacheType::Q8_0, 9),
@@ -458,6 +458,6 @@ fn the_checking_device_has_nothing_to_say() {
         let runs = [(0, &prompts[0][..]), (1, &prompts[1][..])];
         let logits = Rows::new(&decoder, kind, 2, 20).take(&runs);
         let expected = Rows::new(&plain, kind, 2, 20).take(&runs);
-        assert!(apart(&logits, &expected) < CLOSE);
+        assert!(apart(&logits, &expected) < TOLERANCE_F32);
     }
 }

@@ -1,5 +1,6 @@
-//! Block formats against ggml: `tests/data/ggml_quant` holds rows of weights, the blocks that ggml makes of
-//! them, what those stand for, and their products with a vector.
+//! Block formats against ggml: `tests/data/ggml_quant` has rows of weights, their blocks as quantised by ggml, the
+//! dequantised
+//! values, and their products with a vector.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::fs;
@@ -40,7 +41,7 @@ fn blocks(format: BlockFormat) -> Vec<u8> {
 }
 
 #[test]
-fn sizes_and_numbers_are_those_of_ggml() {
+fn block_sizes_and_type_ids_match_ggml() {
     for format in BlockFormat::ALL {
         let index = index(format);
         assert_eq!(index["ggml_type"], format.ggml_type());
@@ -62,7 +63,7 @@ fn sizes_and_numbers_are_those_of_ggml() {
 }
 
 #[test]
-fn dequantised_weights_have_ggmls_bits() {
+fn dequantisation_is_bit_identical_to_ggml() {
     for format in BlockFormat::ALL {
         let expected = floats(&format!("{}.deq_f32", format.name().to_uppercase()));
         let mut actual = vec![0.0; expected.len()];
@@ -72,7 +73,7 @@ fn dequantised_weights_have_ggmls_bits() {
 }
 
 #[test]
-fn quantised_weights_have_ggmls_bits() {
+fn quantisation_is_bit_identical_to_ggml() {
     let source = floats("src_5x512.f32");
     for format in BlockFormat::ALL {
         let (expected, actual) = (blocks(format), quantize(format, &source).unwrap());
@@ -85,7 +86,7 @@ fn quantised_weights_have_ggmls_bits() {
 }
 
 #[test]
-fn the_error_of_a_round_trip_is_what_ggml_reports() {
+fn round_trip_error_matches_ggml() {
     let source = floats("src_5x512.f32");
     for format in BlockFormat::ALL {
         let mut back = vec![0.0; source.len()];
@@ -108,7 +109,7 @@ fn the_error_of_a_round_trip_is_what_ggml_reports() {
 }
 
 #[test]
-fn lengths_that_are_no_whole_blocks_are_refused() {
+fn rejects_lengths_that_are_not_whole_blocks() {
     let error = quantize(BlockFormat::Q4K, &[0.0; 32]).unwrap_err();
     assert!(error.to_string().contains("256"), "{error}");
     let error = dequantize(BlockFormat::Q8_0, &[0; 33], &mut [0.0; 32]).unwrap_err();
@@ -117,8 +118,8 @@ fn lengths_that_are_no_whole_blocks_are_refused() {
 }
 
 #[test]
-fn any_bytes_are_blocks() {
-    // Files are not trusted: whatever a block holds, there is a number.
+fn arbitrary_bytes_dequantise_without_panic() {
+    // Files are not trusted: any bytes must dequantise to some value.
     for format in BlockFormat::ALL {
         for fill in [0x00, 0xFF, 0x7C, 0xA5] {
             let mut to = vec![0.0; format.block_len()];
@@ -128,7 +129,7 @@ fn any_bytes_are_blocks() {
 }
 
 #[test]
-fn products_are_near_those_of_ggml() {
+fn products_agree_with_ggml() {
     let x = floats("act_512.f32");
     for format in BlockFormat::ALL {
         let index = index(format);
@@ -151,15 +152,16 @@ fn products_are_near_those_of_ggml() {
         let mut weights = vec![0.0; COLS];
         for row in 0..ROWS {
             matrix.row(row, &mut weights);
-            // What rounding activations to 8 bits may bring: half a step of the 32 one belongs to, times its weight.
+            // Maximum error of rounding activations to 8 bits: half a step of the block of 32, times the weight.
             let top = |x: &[f32]| f64::from(x.iter().fold(0.0_f32, |top, v| top.max(v.abs())));
             let groups = || weights.chunks(32).zip(x.chunks(32));
             let bound: f64 = groups()
                 .map(|(w, x)| w.iter().map(|&w| f64::from(w.abs())).sum::<f64>() * top(x) / 254.0)
                 .sum();
-            // What sets our product and ggml's apart by chance. With blocks of 32 both have the same integers, but
-            // ggml's scales are f16, off by up to 2⁻¹¹. With blocks of 256 it has one scale for all of them, so that
-            // both round by themselves, off by up to half a step.
+            // Random differences between our product and ggml's. With blocks of 32 both have the same integers, but
+            // ggml's scales are f16, with an error of up to 2⁻¹¹. With blocks of 256 ggml has one scale for the block,
+            // so
+            // that both round independently, with an error of up to half a step.
             let mut variance = 0.0;
             for (i, (w, own)) in groups().enumerate() {
                 let square: f64 = w.iter().map(|&w| f64::from(w).powi(2)).sum();
@@ -169,7 +171,7 @@ fn products_are_near_those_of_ggml() {
                     let steps = (top(own).powi(2) + theirs.powi(2)) / (127.0 * 127.0);
                     variance += square * steps / 12.0;
                 } else {
-                    // Where blocks have a least weight, the sum of activations times it has a scale of its own.
+                    // In formats with a minimum, its product with the sum of activations has a separate scale.
                     let least = w.iter().fold(f32::INFINITY, |l, &w| l.min(w));
                     let sum: f64 = own.iter().map(|&x| f64::from(least * x)).sum();
                     variance += ((dot - sum).powi(2) + sum.powi(2)) / 2048_f64.powi(2) / 3.0;
@@ -188,8 +190,8 @@ fn products_are_near_those_of_ggml() {
 }
 
 #[test]
-fn repacked_weights_give_the_same_products() {
-    // Rows that are no whole panels, and vectors that are no whole batches of them.
+fn repacking_does_not_change_products() {
+    // Partial panels of rows, and partial batches of vectors.
     const ROWS: usize = 21;
     let number = |i: usize| ((i * 7919 + 13) % 2003) as f32 / 1001.5 - 1.0;
     let source: Vec<f32> = (0..ROWS * COLS)

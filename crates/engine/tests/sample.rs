@@ -1,4 +1,4 @@
-//! Choosing tokens on the software Metal device, against a plain reference that sorts.
+//! Sampling on the software Metal device, against a simple reference that sorts.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -23,7 +23,7 @@ fn at(temperature: f32) -> Sampling {
     }
 }
 
-/// Numbers of a fixed sequence, from 0 to 1.
+/// Pseudo-random numbers from 0 to 1 with a fixed seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -35,7 +35,7 @@ impl Numbers {
         ((z ^ (z >> 31)) >> 40) as f64 / (1_u64 << 24) as f64
     }
 
-    /// Logits as models have them: most are low, a few stand out. Some are equal, some are nothing.
+    /// Logits as models produce them: most are low, a few are high. Some are equal, some are `-inf`.
     fn logits(&mut self, count: usize, spread: f64) -> Vec<f32> {
         let logit = |i: usize, n: &mut Self| {
             let bell: f64 = (0..4).map(|_| n.next() - 0.5).sum();
@@ -55,7 +55,7 @@ impl Numbers {
     }
 }
 
-/// The first of the greatest.
+/// The index of the first maximum.
 fn greatest(logits: &[f32]) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (i, &l) in logits.iter().enumerate() {
@@ -66,7 +66,8 @@ fn greatest(logits: &[f32]) -> u32 {
     best.0
 }
 
-/// What the CPU does, in `f64`: the token, and how near any decision was to another one, as a share of all.
+/// Samples on the CPU in `f64`: the token, and the smallest margin of any decision, as a fraction of the total
+/// probability.
 fn choose(s: &Sampling, logits: &[f32], seen: &[u32], random: f64) -> (u32, f64) {
     let mut logits = logits.to_vec();
     for &(token, added) in &s.logit_bias {
@@ -105,7 +106,7 @@ fn choose(s: &Sampling, logits: &[f32], seen: &[u32], random: f64) -> (u32, f64)
         left.truncate(s.top_k);
     }
     let mut margin = f64::INFINITY;
-    // How many of the first reach a share; the sum before the last of them and with it are how near it was.
+    // Number of leading tokens that reach a probability; the sums without and with the last give the margin.
     let needed = |left: &[(u32, f64)], share: f64, margin: &mut f64| {
         let top = left.iter().map(|l| l.1).fold(f64::NEG_INFINITY, f64::max);
         let all: f64 = left.iter().map(|(_, l)| (l - top).exp()).sum();
@@ -130,7 +131,7 @@ fn choose(s: &Sampling, logits: &[f32], seen: &[u32], random: f64) -> (u32, f64)
             away(a.1).total_cmp(&away(b.1))
         });
         let n = needed(&left, f64::from(s.typical), &mut margin);
-        // Of two that are as far away it is the other that may come first.
+        // Of two tokens at the same distance, either may come first.
         let away = |i: usize| {
             left.get(i)
                 .map_or(f64::INFINITY, |l| ((top - l.1) - mean).abs())
@@ -181,11 +182,11 @@ fn kinds() -> Vec<Sampling> {
 }
 
 #[test]
-fn tokens_are_those_of_a_reference_that_sorts() {
+fn tokens_match_a_sorting_reference() {
     let (mut near, mut all) = (0, 0);
     for vocab in SIZES {
         for (kind, mut sampling) in kinds().into_iter().enumerate() {
-            // Large ones take their time, and their limits are the same code.
+            // Large vocabularies are slow, and their limits use the same code.
             if vocab > 100_000 && kind % 2 == 1 {
                 continue;
             }
@@ -194,7 +195,7 @@ fn tokens_are_those_of_a_reference_that_sorts() {
             let mut numbers = Numbers(sampling.seed);
             let mut draws = Numbers(sampling.seed);
             for round in 0..4 {
-                // Flat ones leave many tokens, steep ones few.
+                // Flat distributions keep many tokens, steep ones few.
                 let logits = numbers.logits(vocab, [0.3, 2.0, 6.0, 15.0][round]);
                 let random = if sampling.temperature > 0.0 {
                     draws.next()
@@ -217,7 +218,7 @@ fn tokens_are_those_of_a_reference_that_sorts() {
 }
 
 #[test]
-fn the_first_of_the_greatest_is_taken() {
+fn greedy_sampling_takes_the_first_maximum() {
     let nan = f32::NAN;
     let low = f32::NEG_INFINITY;
     let cases: [(&[f32], u32); 8] = [
@@ -233,7 +234,7 @@ fn the_first_of_the_greatest_is_taken() {
     for (logits, token) in cases {
         let chosen = sampler(at(0.0), logits.len()).next(logits).unwrap();
         assert_eq!(chosen, token, "{logits:?}");
-        // Where there are no probabilities the choice is the same.
+        // Without probabilities the result is the same.
         let most = logits[token as usize];
         if !most.is_finite() {
             let chosen = sampler(at(1.0), logits.len()).next(logits).unwrap();
@@ -243,8 +244,8 @@ fn the_first_of_the_greatest_is_taken() {
 }
 
 #[test]
-fn equals_are_cut_in_the_order_of_tokens() {
-    // More equals than can be compared with each other, so that bins have to be cut finer down to tokens.
+fn ties_are_broken_by_token_id() {
+    // More ties than can be compared pairwise, so that bins are refined down to single tokens.
     for vocab in [1024, 49_152] {
         let logits = vec![1.5; vocab];
         for top_k in [1, 7, 600] {
@@ -254,7 +255,7 @@ fn equals_are_cut_in_the_order_of_tokens() {
                 assert!((token as usize) < top_k, "{token} of the first {top_k}");
             }
         }
-        // Without limits a draw is a token: u · vocab.
+        // Without limits the sampled token is u · vocab.
         let mut device = sampler(Sampling { seed: 5, ..at(1.0) }, vocab);
         let mut numbers = Numbers(5);
         for _ in 0..4 {
@@ -288,7 +289,7 @@ fn top_p_ends_with_the_token_that_reaches_it() {
 }
 
 #[test]
-fn draws_follow_the_probabilities() {
+fn samples_follow_the_distribution() {
     let p = [0.4_f64, 0.3, 0.15, 0.1, 0.05];
     let logits = p.map(|p| p.ln() as f32);
     let count = 4000;
@@ -304,7 +305,7 @@ fn draws_follow_the_probabilities() {
         let all: f64 = weights.iter().sum();
         for (share, w) in shares.into_iter().zip(weights) {
             let p = w / all;
-            // Five standard deviations: one run of two million does worse, and the seed is fixed anyway.
+            // Five standard deviations: exceeded by one run in two million, and the seed is fixed.
             let bound = 5.0 * (p * (1.0 - p) / count as f64).sqrt();
             assert!((share - p).abs() <= bound, "{share} is not {p}");
         }
@@ -330,7 +331,7 @@ fn draws_follow_the_probabilities() {
 }
 
 #[test]
-fn the_same_seed_draws_the_same() {
+fn the_same_seed_gives_the_same_tokens() {
     let logits = Numbers(3).logits(1024, 2.0);
     let draw = |seed| -> Vec<u32> {
         let mut device = sampler(Sampling { seed, ..at(1.0) }, logits.len());
@@ -339,7 +340,7 @@ fn the_same_seed_draws_the_same() {
     let first = draw(1);
     assert_eq!(first, draw(1));
     assert_ne!(first, draw(2));
-    // Going on after ten draws.
+    // Resuming after ten samples.
     let mut device = sampler(Sampling { seed: 1, ..at(1.0) }, logits.len());
     device.resume(&[], 10).unwrap();
     let rest: Vec<u32> = (0..10).map(|_| device.next(&logits).unwrap()).collect();
@@ -347,7 +348,7 @@ fn the_same_seed_draws_the_same() {
 }
 
 #[test]
-fn penalties_and_biases_count_what_was_seen_in_the_window() {
+fn penalties_apply_to_tokens_in_the_window() {
     let vocab = 31;
     let mut numbers = Numbers(11);
     for (i, change) in [
@@ -363,7 +364,7 @@ fn penalties_and_biases_count_what_was_seen_in_the_window() {
     {
         let mut sampling = at([0.0, 0.7][i % 2]);
         change(&mut sampling);
-        // A prompt with a token that there is not.
+        // A prompt with a token outside of the vocabulary.
         let mut seen = vec![4, 4, 9, 30, 400, 4, 2];
         let mut device = sampler(sampling.clone(), vocab);
         device.reset(&seen).unwrap();
@@ -385,7 +386,7 @@ fn penalties_and_biases_count_what_was_seen_in_the_window() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_refused() {
+fn rejects_invalid_sampling_parameters() {
     for bad in [
         at(-1.0),
         at(f32::NAN),
@@ -422,7 +423,7 @@ fn numbers_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn the_checking_device_has_nothing_to_say() {
+fn the_checking_device_reports_nothing() {
     let options = SoftOptions {
         mode: Mode::Check,
         ..SoftOptions::from_env().unwrap()

@@ -1,5 +1,6 @@
-//! What a token costs: exact numbers, kept in `decoder.txt`; they change only on purpose: `BESSEMER_BLESS=1 cargo test -p
-//! bessemer --test decoder` writes them anew.
+//! The cost of a token: exact numbers, stored in `decoder.txt`;
+//! `BESSEMER_BLESS=1 cargo test -p bessemer --test decoder`
+//! updates them.
 
 use std::fmt::Write as _;
 
@@ -10,7 +11,7 @@ use bessemer::{Activation, CacheType};
 use bessemer_hal::{Family as Gpu, noop};
 use bessemer_testing::transformer::Family;
 
-/// The shape of a layer as published models have it, with fewer layers and tokens.
+/// Layers with the shapes of published models, but fewer layers and a smaller vocabulary.
 fn shapes() -> [(&'static str, Family); 4] {
     let q4_k = [Weights::Block(BlockFormat::Q4K); 4];
     let mixed = [
@@ -80,7 +81,7 @@ fn shapes() -> [(&'static str, Family); 4] {
 }
 
 #[test]
-fn tokens_cost_what_they_did() {
+fn token_costs_match_decoder_txt() {
     let mut table = String::from(
         "model    cache positions length  a_layer launches barriers buffers bytes_read bytes_written over_needed\n",
     );
@@ -101,7 +102,7 @@ fn tokens_cost_what_they_did() {
             let counts = decoder.counts(&mut sequences, &sampler, length).unwrap();
             let full = decoder.counts(&mut sequences, &sampler, usize::MAX);
             assert!(full.unwrap().bytes_read >= counts.bytes_read, "{name}");
-            // What is around layers is the same for any number of them.
+            // The cost outside of the layers does not depend on their number.
             let around = 3;
             let a_layer = (counts.launches - around) as f64 / layers as f64;
             let row = 2 * family.kv_heads * kind.row_bytes(family.head_dim);
@@ -128,7 +129,7 @@ fn tokens_cost_what_they_did() {
             assert!(a_layer <= most, "{name}: {a_layer} launches a layer");
             assert!(over <= 1.02, "{name} reads {over} of what it needs");
 
-            // The same as the device is asked for, step by step.
+            // The same, as requested from the device step by step.
             let hal = device.hal().unwrap();
             sequences.set_next(0, 1).unwrap();
             for _ in 0..2 {
@@ -155,7 +156,7 @@ fn tokens_cost_what_they_did() {
     );
 }
 
-/// What batches of tokens cost.
+/// The cost of batches of tokens.
 fn batches(table: &mut String) {
     table.push_str(
         "\nmodel       tokens  a_layer launches barriers buffers bytes_read bytes_written\n",
@@ -168,7 +169,7 @@ fn batches(table: &mut String) {
             let counts = decoder.prefill_counts(&sequences, count).unwrap();
             let a_layer = (counts.launches - 2) as f64 / family.layers as f64;
             assert!(a_layer <= 10.0, "{name}: {a_layer} launches a layer");
-            // As the device is asked for.
+            // As requested from the device.
             let hal = device.hal().unwrap();
             noop::clear(hal);
             let run = Run {

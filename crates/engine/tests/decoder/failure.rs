@@ -1,4 +1,4 @@
-//! What happens when the device fails.
+//! Device failures.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn is_typed(error: &Error) -> bool {
     matches!(error, Error::Device { .. } | Error::OutOfMemory { .. })
 }
 
-/// A prompt and three tokens after it. On an error it is tried again from where it was.
+/// Generates three tokens after a prompt. After an error it retries from the last good position.
 fn text(
     decoder: &Decoder,
     sequences: &mut Sequences,
@@ -62,7 +62,7 @@ fn text(
 }
 
 #[test]
-fn every_submission_of_a_text_may_fail() {
+fn every_submission_of_a_generation_may_fail() {
     let device = soft(Mode::Fast);
     let decoder = Decoder::new(&device, Family::default().spec(3).unwrap()).unwrap();
     let mut sequences = Sequences::new(&decoder, CacheType::F16, 1, 16).unwrap();
@@ -117,13 +117,13 @@ fn every_allocation_of_a_model_may_fail() {
         device.clear_cache();
         outcome.is_ok()
     };
-    // One that fails is tried again when what is kept for reuse has been given back.
+    // A failed allocation is retried after the cache has been released.
     for n in 1..50 {
         hal.fail_allocation(n);
         attempt(format!("allocation {n}"));
         hal.fail_allocation(0);
     }
-    // Memory that ends somewhere.
+    // A memory limit at any point.
     let limit = device.set_memory_limit(0);
     let enough = (0..).map(|i| i * 3000).find(|&bytes| {
         device.set_memory_limit(bytes);
@@ -136,7 +136,7 @@ fn every_allocation_of_a_model_may_fail() {
 }
 
 #[test]
-fn what_fails_on_its_way_takes_back_what_came_after_it() {
+fn a_failure_in_flight_rolls_back_later_tokens() {
     let options = SoftOptions {
         timeout: Duration::from_millis(1),
         ..SoftOptions::from_env().unwrap()

@@ -1,4 +1,4 @@
-//! Tokens that are chosen on the device.
+//! Sampling on the device.
 
 use bessemer::CacheType;
 use bessemer::decoder::{DeviceSampler, Sequences};
@@ -7,7 +7,7 @@ use bessemer_testing::transformer::{Family, Reference};
 
 use super::{decoder, forward, steady_decoder, tokens};
 
-/// The place of the greatest number.
+/// The index of the maximum.
 fn greatest(logits: &[f64]) -> u32 {
     let mut best = 0;
     for (i, l) in logits.iter().enumerate() {
@@ -18,7 +18,7 @@ fn greatest(logits: &[f64]) -> u32 {
     best as u32
 }
 
-/// The most likely text after a prompt.
+/// The greedy continuation of a prompt.
 fn expected(decoder: &Decoder, prompt: &[u32], count: usize) -> Vec<u32> {
     let mut reference = Reference::new(decoder.spec(), CacheType::F32);
     let mut logits = Vec::new();
@@ -33,7 +33,7 @@ fn expected(decoder: &Decoder, prompt: &[u32], count: usize) -> Vec<u32> {
 }
 
 #[test]
-fn steps_go_on_by_themselves() {
+fn several_steps_may_be_in_flight() {
     for family in super::families() {
         let decoder = decoder(&family.spec(11).unwrap());
         let mut sequences = Sequences::new(&decoder, CacheType::F32, 2, 40).unwrap();
@@ -41,7 +41,7 @@ fn steps_go_on_by_themselves() {
         let prompt = tokens(decoder.spec(), 6);
         forward(&decoder, &mut sequences, 1, &prompt);
         let mut pending = vec![decoder.choose(&mut sequences, 1, &mut sampler).unwrap()];
-        // More than may be on their way: nobody waits for them here.
+        // More than may be in flight: nothing waits for them here.
         for _ in 1..20 {
             pending.push(decoder.step(&mut sequences, 1, &mut sampler).unwrap());
         }
@@ -53,7 +53,7 @@ fn steps_go_on_by_themselves() {
 }
 
 #[test]
-fn a_step_is_a_forward_and_a_choice() {
+fn a_step_is_a_forward_pass_and_a_sample() {
     let decoder = steady_decoder(&Family::qwen().spec(5).unwrap());
     let mut sampler = DeviceSampler::greedy(&decoder);
     let mut stepped = Sequences::new(&decoder, CacheType::F16, 1, 32).unwrap();
@@ -65,19 +65,19 @@ fn a_step_is_a_forward_and_a_choice() {
     let mut last = 4;
     for _ in 0..8 {
         let by_step = decoder.step(&mut stepped, 0, &mut sampler).unwrap();
-        // The same by way of the host.
+        // The same through the host.
         let logits = forward(&decoder, &mut walked, 0, &[last]);
         let wide: Vec<f64> = logits.iter().map(|&l| f64::from(l)).collect();
         last = greatest(&wide);
         assert_eq!(by_step.wait().unwrap(), last);
     }
-    // What they hold is the same to the bit.
+    // The caches are bit-identical.
     let next = forward(&decoder, &mut stepped, 0, &[9]);
     assert_eq!(next, forward(&decoder, &mut walked, 0, &[9]));
 }
 
 #[test]
-fn steps_after_a_stop_are_dropped() {
+fn steps_after_a_stop_token_are_dropped() {
     let decoder = decoder(&Family::default().spec(5).unwrap());
     let mut sampler = DeviceSampler::greedy(&decoder);
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 1, 32).unwrap();
@@ -85,7 +85,7 @@ fn steps_after_a_stop_are_dropped() {
     forward(&decoder, &mut sequences, 0, &prompt);
     let first = decoder.choose(&mut sequences, 0, &mut sampler).unwrap();
     let second = decoder.step(&mut sequences, 0, &mut sampler).unwrap();
-    // On their way, and not wanted.
+    // In flight, and not needed.
     let _third = decoder.step(&mut sequences, 0, &mut sampler).unwrap();
     let _fourth = decoder.step(&mut sequences, 0, &mut sampler).unwrap();
     let text = [first.wait().unwrap(), second.wait().unwrap()];
@@ -103,7 +103,7 @@ fn steps_after_a_stop_are_dropped() {
 }
 
 #[test]
-fn a_full_sequence_takes_no_step() {
+fn a_full_sequence_rejects_a_step() {
     let decoder = decoder(&Family::default().spec(5).unwrap());
     let mut sampler = DeviceSampler::greedy(&decoder);
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 1, 3).unwrap();

@@ -27,7 +27,7 @@ fn integers_count_up_and_down() {
 }
 
 #[test]
-fn fractions_are_counted_without_adding_up_errors() {
+fn float_steps_do_not_accumulate_errors() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         let truth: Vec<_> = (0..1001).map(|i| f64::from(i) / 1000.0).collect();
         let mut expected = Array::floats(DType::F64, &[1001], &truth);

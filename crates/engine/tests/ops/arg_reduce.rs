@@ -3,7 +3,7 @@
 use bessemer::{DType, Error, Tensor};
 use half::f16;
 
-/// Numbers without a pattern, with repetitions.
+/// Numbers without a pattern, with duplicates.
 fn noise(count: usize) -> Vec<i32> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -100,7 +100,7 @@ fn the_first_nan_wins() {
 }
 
 #[test]
-fn zeros_of_either_sign_and_the_least_numbers_are_where_they_are_first() {
+fn ties_of_zeros_and_minimum_values_give_the_first_index() {
     let x = Tensor::from_slice(&[-0.0_f32, 0.0, -0.0], [3]);
     assert_eq!(x.argmax(0, false).item::<i64>(), Ok(0));
     assert_eq!(x.argmin(0, false).item::<i64>(), Ok(0));

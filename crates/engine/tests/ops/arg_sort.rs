@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use crate::order::{noise, order};
 
 #[test]
-fn indices_come_in_order_equal_ones_as_they_were() {
+fn the_order_is_ascending_and_stable() {
     for count in [1, 2, 3, 50, 199, 200, 1000, 5000, 40_000, 200_000] {
         let data: Vec<f32> = noise(count).into_iter().map(|x| x as f32).collect();
         let mut indices: Vec<i64> = (0..count as i64).collect();
@@ -20,7 +20,7 @@ fn indices_come_in_order_equal_ones_as_they_were() {
 }
 
 #[test]
-fn indices_of_every_type_come_in_order() {
+fn every_type_is_sorted() {
     let data = [5_i64, -3, 0, 127, -128, 1, 5];
     let x = Tensor::from_slice(&data, [7]);
     for dtype in [
@@ -53,7 +53,7 @@ fn indices_of_every_type_come_in_order() {
 }
 
 #[test]
-fn nothing_has_an_order_and_a_missing_axis_is_an_error() {
+fn empty_axes_stay_empty_and_missing_axes_are_errors() {
     let x = Tensor::from_slice(&[0.0_f32; 0], [0, 3]);
     assert!(x.argsort(1).eval().is_ok());
     assert!(matches!(
@@ -71,14 +71,14 @@ mod against_the_reference {
     use crate::axis::in_all_sizes;
 
     #[test]
-    fn every_type_layout_and_axis_is_ranked() {
+    fn every_type_layout_and_axis_is_right() {
         in_all_sizes("argsort", 700, |case, axis, _| {
             same(&case.tensor().argsort(axis), &argsort(&case.array(), axis))
         });
     }
 
     #[test]
-    fn long_rows_and_columns_of_every_type_are_ranked() {
+    fn long_rows_and_columns_of_every_type_are_right() {
         for dtype in DType::ALL {
             for (shape, fill) in [([2, 1500], Fill::Special), ([2000, 2], Fill::Wide)] {
                 for axis in [0, 1] {

@@ -2,11 +2,11 @@ use bessemer::{AttentionOptions, DType, Error, Tensor};
 
 use crate::data::{assert_agrees, in_every_float, numbers, values};
 
-/// Batch, heads of queries and of keys, queries, keys, dim, dim of values.
+/// Batch, query heads, key heads, queries, keys, dim, value dim.
 #[derive(Clone, Copy, Debug)]
 struct Case([usize; 7]);
 
-/// Attention in `f64`, one score after the other.
+/// Attention in `f64`, by simple loops.
 fn reference(
     Case([batch, heads, key_heads, queries, keys, dim, value_dim]): Case,
     [q, k, v]: [&[f64]; 3],
@@ -52,8 +52,8 @@ fn reference(
     out
 }
 
-/// What attention gives, and what it gives of absolute values, with the number of terms of its sums: a change of a score
-/// by e changes a weight by e of itself.
+/// Attention, attention of absolute values, and the number of terms of its sums: a change of a score by e is a relative
+/// change of e in a weight.
 struct Truth {
     expected: Vec<f64>,
     size: Vec<f64>,
@@ -83,12 +83,12 @@ impl Truth {
     }
 }
 
-/// Nothing is added to scores.
+/// A mask that adds nothing.
 fn nothing(_: usize, _: usize, _: usize, _: usize) -> f64 {
     0.0
 }
 
-/// Queries, keys and values of a case, as numbers and shapes.
+/// Queries, keys and values of a case, as values and shapes.
 fn inputs(
     Case([batch, heads, key_heads, queries, keys, dim, value_dim]): Case,
 ) -> [(Vec<f64>, [usize; 4]); 3] {
@@ -122,7 +122,7 @@ const CASES: [Case; 9] = [
 ];
 
 #[test]
-fn attention_is_its_formula_in_every_type() {
+fn every_type_matches_the_formula() {
     for case in CASES {
         let inputs = inputs(case);
         let options = AttentionOptions::default();
@@ -135,8 +135,8 @@ fn attention_is_its_formula_in_every_type() {
     }
 }
 
-/// Few and many queries, keys in one part and in several, tiles with nothing left over and with a little,
-/// rows of the lengths that models have; in one type each, since kernels are compiled for each.
+/// Few and many queries, keys in one split and in several, tiles with and without a remainder, head dimensions of real
+/// models; each in one type, since kernels are compiled for each.
 const LARGE_CASES: [(Case, DType); 10] = [
     (Case([1, 8, 2, 1, 1500, 64, 64]), DType::F16),
     (Case([1, 3, 1, 2, 600, 128, 128]), DType::BF16),
@@ -151,10 +151,10 @@ const LARGE_CASES: [(Case, DType); 10] = [
 ];
 
 #[test]
-fn rows_of_every_length_with_few_and_many_keys_are_right() {
+fn every_tile_and_split_is_right() {
     for (n, (case, dtype)) in LARGE_CASES.into_iter().enumerate() {
         let inputs = inputs(case);
-        // Every kind of limit meets some case.
+        // Every option occurs in some case.
         let options = AttentionOptions {
             causal: n % 2 == 0,
             window: (n % 3 == 0).then_some(300),
@@ -171,7 +171,7 @@ fn rows_of_every_length_with_few_and_many_keys_are_right() {
 }
 
 #[test]
-fn causal_windows_caps_and_scales_are_their_formulas() {
+fn causal_masks_windows_soft_caps_and_scales_match_the_formula() {
     for case in CASES {
         let inputs = inputs(case);
         let all = tensors(&inputs);
@@ -196,7 +196,7 @@ fn causal_windows_caps_and_scales_are_their_formulas() {
 }
 
 #[test]
-fn masks_are_broadcast_and_hide_or_add() {
+fn boolean_and_additive_masks_broadcast() {
     for case in CASES {
         let Case([batch, heads, _, queries, keys, ..]) = case;
         let inputs = inputs(case);
@@ -238,7 +238,7 @@ fn masks_are_broadcast_and_hide_or_add() {
 }
 
 #[test]
-fn a_query_that_sees_nothing_answers_zero() {
+fn a_fully_masked_query_gives_zero() {
     for queries in [1, 40] {
         let qs = in_every_float(&numbers(1, queries * 8), &[1, 1, queries, 8]);
         let ks = in_every_float(&numbers(2, 5 * 8), &[1, 1, 5, 8]);
@@ -258,8 +258,8 @@ fn a_query_that_sees_nothing_answers_zero() {
 }
 
 #[test]
-fn heads_without_dimensions_weigh_all_keys_alike() {
-    // Views into memory without elements, whose strides lead past its end.
+fn heads_of_dimension_zero_weigh_all_keys_equally() {
+    // Views of empty memory, whose strides lead past its end.
     let empty = |shape: [usize; 4]| Tensor::from_vec(Vec::<f32>::new(), shape);
     let q = empty([2, 0, 3, 6]).permute(&[0, 3, 2, 1]);
     let k = empty([2, 0, 3, 2]).permute(&[0, 2, 3, 1]);
@@ -269,7 +269,7 @@ fn heads_without_dimensions_weigh_all_keys_alike() {
 }
 
 #[test]
-fn nan_stays_with_the_queries_that_see_it() {
+fn nan_affects_only_queries_that_attend_to_it() {
     let causal = AttentionOptions {
         causal: true,
         ..AttentionOptions::default()
@@ -283,7 +283,7 @@ fn nan_stays_with_the_queries_that_see_it() {
         for [q, k, v] in tensors(&inputs) {
             let y = q.attention(&k, &v, &causal);
             assert!(values(&y)[last..].iter().all(|y| y.is_nan()), "{y:?}");
-            // All others are what they would be without it.
+            // All others are unaffected.
             let others = Truth {
                 expected: truth.expected[..last].to_vec(),
                 size: truth.size[..last].to_vec(),
@@ -295,7 +295,7 @@ fn nan_stays_with_the_queries_that_see_it() {
 }
 
 #[test]
-fn views_of_a_cache_and_transposed_heads_are_read_right() {
+fn cache_views_and_transposed_heads_are_read_in_place() {
     let case = Case([2, 4, 2, 30, 50, 16, 16]);
     let inputs = inputs(case);
     let options = AttentionOptions {
@@ -308,11 +308,11 @@ fn views_of_a_cache_and_transposed_heads_are_read_right() {
         truth.judge(&q.attention(&transposed, &v, &options));
         let turned = q.t().contiguous().t();
         truth.judge(&turned.attention(&k, &v, &options));
-        // A cache with room for more: what lies behind its last position is not for reading.
+        // A cache with spare capacity: positions past its length must not be read.
         let room = Tensor::full([2, 2, 14, 16], f64::NAN, q.dtype());
         let cache = |x: &Tensor| Tensor::concat(&[x, &room], 2).narrow(2, 0, 50);
         truth.judge(&q.attention(&cache(&k), &cache(&v), &options));
-        // The last queries alone see the same keys: those of a causal mask are aligned at the end.
+        // The last queries alone attend to the same keys: a causal mask is aligned at the end.
         let part = q.narrow(2, 20, 10).attention(&k, &v, &options);
         let rows = |x: &[f64]| -> Vec<f64> {
             let heads = x.chunks(30 * 16);
@@ -328,9 +328,9 @@ fn views_of_a_cache_and_transposed_heads_are_read_right() {
 }
 
 #[test]
-fn scores_are_never_stored() {
+fn scores_are_never_materialised() {
     use bessemer_hal::noop;
-    // Few queries and many: a launch, or two where keys are shared, and no memory for scores.
+    // Few queries and many: one launch, or two with split keys, and no memory for scores.
     for (queries, keys) in [(1, 20_000), (700, 3000)] {
         let device = bessemer::Device::on(noop::device(bessemer_hal::Family::Apple7));
         let x = |rows| {
@@ -351,7 +351,7 @@ fn scores_are_never_stored() {
         device.synchronize().unwrap();
         let scores = 8 * queries * keys * 4;
         let used = device.memory().peak - before;
-        // The result, and for few queries a part of it for every 256 keys: 66 numbers instead of 256 scores.
+        // The result, and for few queries a partial result per 256 keys: 66 values instead of 256 scores.
         assert!(used * 3 < scores, "{used} B beside {scores} B of scores");
         let events = noop::record(hal).unwrap().events;
         let launches = events
@@ -362,7 +362,7 @@ fn scores_are_never_stored() {
 }
 
 #[test]
-fn rejects_shapes_that_do_not_fit() {
+fn rejects_mismatched_shapes() {
     let zeros = |shape: [usize; 4]| Tensor::zeros(shape, DType::F32);
     let options = AttentionOptions::default();
     let q = zeros([1, 4, 2, 8]);
@@ -440,7 +440,7 @@ mod against_the_reference {
     use bessemer_testing::random::Rng;
     use bessemer_testing::reference::attention::{Options, attention};
 
-    /// What a mask does to scores.
+    /// The kind of mask.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Mask {
         None,
@@ -448,7 +448,7 @@ mod against_the_reference {
         Boolean,
     }
 
-    /// The choices of a case that are few; all else comes from a seed.
+    /// The enumerated options of a case; the rest comes from a seed.
     #[derive(Clone, Copy, Debug)]
     struct Choice {
         dtype: DType,
@@ -467,7 +467,7 @@ mod against_the_reference {
         let batches = rng.pick(&[1, 2]);
         let keys = queries + rng.pick(&[0, 0, 1, 5, 30, 65]);
         let (size, out) = (rng.pick(&[1, 3, 8, 16, 33]), rng.pick(&[1, 4, 16, 17]));
-        // One of the inputs lies as the case says, the others anyhow.
+        // One of the inputs has the layout of the case, the others any.
         let chosen = rng.below(4);
         let mut number = 0;
         let mut part = |shape: &[usize], dtype, fill| {
@@ -511,8 +511,9 @@ mod against_the_reference {
             ..options
         };
         let expected = attention(&q.array(), &k.array(), &v.array(), &reference);
-        // A change of a score by e changes a weight by e of itself: values as large as their sizes, and
-        // scores as large as the products they are made of.
+        // A change of a score by e is a relative change of e in a weight: the bound is of the values' magnitudes, times
+        // the
+        // magnitudes of the products in a score.
         let size_of = attention(&q.array(), &k.array(), &v.array().magnitudes(), &reference);
         let given = AttentionOptions {
             scale: options.scale,
@@ -526,8 +527,8 @@ mod against_the_reference {
             .map_err(|e| format!("{e}\n{choice:?} {q:?} {k:?} {v:?} {options:?} {mask:?}"))
     }
 
-    /// Every mask with every window, causal or not, for few queries (a kernel of their own) and many; the layouts and
-    /// caps by turns, so that each meets every mask.
+    /// Every mask with every window, causal or not, for few queries (a separate kernel) and many; layouts and soft caps
+    /// alternate, so that each occurs with every mask.
     fn choices(dtype: DType) -> impl Iterator<Item = Choice> {
         let masks = [Mask::None, Mask::Additive, Mask::Boolean];
         let windows = [None, Some(1), Some(4), Some(100)];
@@ -543,7 +544,7 @@ mod against_the_reference {
                 mask,
                 causal,
                 window,
-                // Of 16 cases of a mask, the 8 layouts twice, and each of the 3 caps.
+                // The 16 cases of a mask have each of the 8 layouts twice, and each of the 3 soft caps.
                 softcap: [None, Some(2.0), Some(30.0)][i % 3],
                 queries,
                 placement: Placement::ALL[i % Placement::ALL.len()],
@@ -573,7 +574,7 @@ mod against_the_reference {
 }
 
 #[test]
-fn the_formula_of_simpler_ops_gives_the_same() {
+fn the_decomposition_agrees() {
     for case in CASES {
         let Case([_, _, _, queries, keys, ..]) = case;
         let inputs = inputs(case);

@@ -9,8 +9,7 @@ use bessemer_testing::number::{Value, range};
 use bessemer_testing::random::Rng;
 use proptest::prelude::{Just, Strategy};
 
-/// Runs a test on tensors of every type in every layout, each with one of its axes, which is named from
-/// either end.
+/// Runs a test on tensors of every type and layout, each with one of its axes, counted from either end.
 pub(crate) fn along_an_axis(
     name: &str,
     fills: &[Fill],
@@ -31,7 +30,7 @@ pub(crate) fn along_an_axis(
     }
 }
 
-/// [`along_an_axis`] with all kinds of numbers, and on tensors that are worked on in several pieces.
+/// [`along_an_axis`] with all kinds of values, and on tensors that are split into several tasks.
 pub(crate) fn in_all_sizes(
     name: &str,
     max_count: usize,
@@ -52,12 +51,12 @@ pub(crate) fn in_all_sizes(
     }
 }
 
-/// The place of an axis of the case among its axes.
+/// The index of an axis of the case.
 pub(crate) fn place_of(case: &Input, axis: isize) -> usize {
     axis.rem_euclid(case.shape.len() as isize) as usize
 }
 
-/// Another tensor, with any numbers in any layout.
+/// Another tensor, with any values in any layout.
 pub(crate) fn another(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Input {
     Input {
         placement: rng.pick(&Placement::ALL),
@@ -65,12 +64,12 @@ pub(crate) fn another(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Input {
     }
 }
 
-/// A tensor of the type and kind of numbers of a case, in any layout, and the same one for the same salt.
+/// A tensor with the type and kind of values of a case, in any layout, determined by `salt`.
 pub(crate) fn another_of(case: &Input, salt: u64, shape: &[usize]) -> Input {
     let mut rng = Rng::new(case.seed.rotate_left(17) ^ salt);
     Input {
         shape: shape.to_vec(),
-        // Simple cases stay simple.
+        // Simple cases stay simple when they are shrunk.
         placement: match case.placement {
             Placement::Contiguous => Placement::Contiguous,
             _ => rng.pick(&Placement::ALL),
@@ -80,7 +79,7 @@ pub(crate) fn another_of(case: &Input, salt: u64, shape: &[usize]) -> Input {
     }
 }
 
-/// Two tensors of shapes that broadcast, the first of this type and the other often too.
+/// Two tensors with shapes that broadcast, the first of this type and the other often too.
 pub(crate) fn pair(
     dtype: DType,
     fills: &[Fill],
@@ -93,7 +92,7 @@ pub(crate) fn pair(
         .prop_map(|(a, b, [left, right])| [Input { shape: left, ..a }, Input { shape: right, ..b }])
 }
 
-/// The type itself most of the time, or any other.
+/// Usually the type itself, sometimes any other.
 pub(crate) fn often(rng: &mut Rng, dtype: DType) -> DType {
     if rng.one_in(3) {
         rng.pick(&DType::ALL)
@@ -102,7 +101,7 @@ pub(crate) fn often(rng: &mut Rng, dtype: DType) -> DType {
     }
 }
 
-/// Indices into an axis of `len` numbers, from either end, of any type that holds them and in any layout.
+/// Indices into an axis of `len` elements, from either end, of any type that can represent them and in any layout.
 pub(crate) fn indices(rng: &mut Rng, shape: &[usize], len: usize) -> (Array, Tensor) {
     let len = len as i128;
     let fitting: Vec<_> = DType::ALL
@@ -127,7 +126,7 @@ pub(crate) fn indices(rng: &mut Rng, shape: &[usize], len: usize) -> (Array, Ten
     (x, t)
 }
 
-/// How many of an axis to ask for: nothing of nothing.
+/// A random number of elements of an axis; 0 for an empty one.
 pub(crate) fn some_of(rng: &mut Rng, len: usize) -> usize {
     if len == 0 {
         0

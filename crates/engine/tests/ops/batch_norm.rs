@@ -3,11 +3,11 @@ use bessemer::{DType, Error, Tensor, explain};
 use crate::data::{assert_agrees, in_every_float, numbers};
 
 #[test]
-fn batch_norm_is_its_formula_in_every_type() {
+fn every_type_matches_the_formula() {
     let (shape, c, spatial) = ([2, 5, 3, 7], 5, 21);
     let x = numbers(1, 2 * c * spatial);
     let (mean, w, b) = (numbers(2, c), numbers(3, c), numbers(4, c));
-    // As small as eps, so that one who forgets it is far off.
+    // As small as eps, so that a missing eps gives a large error.
     let var: Vec<f64> = (0..c).map(|i| [1.0 / 1024.0, 0.75][i % 2]).collect();
     let at = |i: usize| i / spatial % c;
     let scale = |i: usize| 1.0 / (var[at(i)] + 1e-3).sqrt();
@@ -29,7 +29,7 @@ fn batch_norm_is_its_formula_in_every_type() {
 }
 
 #[test]
-fn the_image_is_passed_over_once() {
+fn batch_norm_is_one_pass() {
     let x = Tensor::from_slice(&[1.0_f32; 24], [2, 3, 4]);
     let v = Tensor::from_slice(&[1.0_f32; 3], [3]);
     let y = x.batch_norm(&v, &v, Some(&v), Some(&v), 1e-3);

@@ -17,7 +17,7 @@ fn pairs(
 }
 
 #[test]
-fn every_function_of_every_type_in_every_layout_is_its_reference() {
+fn every_function_type_and_layout_matches_the_reference() {
     for &f in Binary::ALL {
         for dtype in DType::ALL {
             if f.meeting(dtype, dtype).is_none() {
@@ -45,7 +45,7 @@ fn every_function_of_every_type_in_every_layout_is_its_reference() {
 }
 
 #[test]
-fn numbers_of_different_types_meet_as_in_numpy() {
+fn operands_promote_as_in_numpy() {
     for &f in Binary::ALL {
         check(
             &format!("{} of two types", f.name()),
@@ -66,7 +66,7 @@ fn numbers_of_different_types_meet_as_in_numpy() {
 }
 
 #[test]
-fn shapes_that_do_not_broadcast_are_an_error_that_names_them() {
+fn rejects_shapes_that_do_not_broadcast() {
     let (a, b) = (
         Tensor::ones([2, 3], DType::F32),
         Tensor::ones([2], DType::F32),

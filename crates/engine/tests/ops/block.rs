@@ -1,5 +1,4 @@
-//! Elementwise ops where blocks, rows, tiles and tasks begin and end, in every layout, joined and one by
-//! one, and written over their inputs.
+//! Elementwise ops at the edges of blocks, rows, tiles and tasks, in every layout, fused and separate, and in place.
 
 use bessemer::{DType, Tensor};
 use bessemer_testing::tolerance::on_metal;
@@ -19,7 +18,7 @@ const TYPES: [DType; 9] = [
 ];
 
 #[test]
-fn random_formulas_have_the_same_bits_joined_and_one_by_one() {
+fn random_formulas_are_bit_identical_fused_and_separate() {
     let shapes = [
         (1, 1),
         (3, 5),
@@ -34,7 +33,7 @@ fn random_formulas_have_the_same_bits_joined_and_one_by_one() {
     for (i, (rows, columns)) in shapes.into_iter().enumerate() {
         for (j, dtype) in TYPES.into_iter().enumerate() {
             for k in 0..3 {
-                // On Metal devices each formula is a kernel of its own: a tenth of them.
+                // On Metal devices each formula is compiled as a separate kernel: test a tenth of them.
                 if on_metal() && (3 * (i + j) + k) % 10 != 0 {
                     continue;
                 }
@@ -45,7 +44,7 @@ fn random_formulas_have_the_same_bits_joined_and_one_by_one() {
 }
 
 #[test]
-fn large_formulas_are_cut_into_tasks_without_a_trace() {
+fn splitting_large_formulas_into_tasks_does_not_change_bits() {
     for (seed, dtype) in [
         (1, DType::F32),
         (2, DType::F64),
@@ -59,7 +58,7 @@ fn large_formulas_are_cut_into_tasks_without_a_trace() {
 }
 
 #[test]
-fn one_op_takes_every_layout() {
+fn single_ops_support_every_layout() {
     for (rows, columns) in [(1, 1), (3, 7), (16, 16), (17, 300), (300, 17), (513, 257)] {
         for dtype in TYPES {
             for seed in 0..12 {
@@ -93,7 +92,7 @@ fn one_op_takes_every_layout() {
 }
 
 #[test]
-fn copies_are_what_offsets_say() {
+fn copies_follow_the_layout() {
     let n = 2 * 3 * 40 * 35;
     for dtype in [DType::U8, DType::F16, DType::F32, DType::F64] {
         let x = Tensor::arange(0, n, 1, DType::I64)
@@ -121,7 +120,7 @@ fn copies_are_what_offsets_say() {
 }
 
 #[test]
-fn an_op_may_write_over_what_only_it_reads() {
+fn in_place_ops_are_right() {
     for n in [1023, 1024, 1025, 100_000] {
         for dtype in TYPES {
             let one = |reuse: bool| {
@@ -131,7 +130,7 @@ fn an_op_may_write_over_what_only_it_reads() {
                 let y = x.clone() * 3 - &x;
                 drop(x);
                 y.eval().unwrap();
-                // Converted to another type of the same size, in place too.
+                // Conversion to another type of the same size is in place too.
                 let z = y.maximum(2) + &y;
                 drop(y);
                 z.eval().unwrap();
@@ -143,9 +142,9 @@ fn an_op_may_write_over_what_only_it_reads() {
     }
 }
 
-/// What NumPy 2.4 answers.
+/// Results of NumPy 2.4.
 #[test]
-fn division_is_numpys() {
+fn division_matches_numpy() {
     const INFINITY: f32 = f32::INFINITY;
     const NAN: f32 = f32::NAN;
     let a = [
@@ -224,7 +223,7 @@ fn division_is_numpys() {
 }
 
 #[test]
-fn quotients_of_32_bits_are_exact() {
+fn quotients_of_32_bit_integers_are_exact() {
     let edges = [
         0,
         1,
@@ -272,9 +271,9 @@ fn quotients_of_32_bits_are_exact() {
 }
 
 #[test]
-fn narrow_floats_are_rounded_once() {
+fn half_precision_is_rounded_once() {
     use half::{bf16, f16};
-    // Just above the middle between two `f16`s, by less than an `f32` can say.
+    // Above the middle of two `f16` values by less than an `f32` can represent.
     let x = Tensor::from_slice(
         &[
             1.0 + 2_f64.powi(-11) + 2_f64.powi(-40),

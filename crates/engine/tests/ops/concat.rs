@@ -5,7 +5,7 @@ use bessemer::{DType, Error, Tensor};
 use crate::data::counted;
 
 #[test]
-fn tensors_follow_each_other_along_any_axis() {
+fn tensors_concatenate_along_any_axis() {
     let a = counted(&[2, 2]);
     let b = counted(&[2, 3]).slice(1, None, None, -1);
     let y = Tensor::concat(&[&a, &b, &a.t()], -1);
@@ -43,7 +43,7 @@ fn tensors_follow_each_other_along_any_axis() {
 }
 
 #[test]
-fn tensors_are_stacked_and_split_again() {
+fn split_inverts_stack() {
     let (a, b) = (counted(&[2, 3]), counted(&[2, 3]).neg());
     let y = Tensor::stack(&[&a, &b], 0);
     assert_eq!(*y.shape(), [2, 2, 3]);
@@ -76,7 +76,7 @@ fn tensors_are_stacked_and_split_again() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_joined() {
+fn rejects_mismatched_shapes() {
     let a = counted(&[2, 3]);
     assert!(matches!(
         Tensor::concat(&[], 0).eval(),
@@ -123,7 +123,7 @@ fn what_does_not_fit_is_not_joined() {
 }
 
 #[test]
-fn elements_roll() {
+fn roll_rotates_elements() {
     let x = counted(&[5]);
     assert_eq!(x.roll(2, 0).to_vec::<i32>().unwrap(), [3, 4, 0, 1, 2]);
     assert_eq!(x.roll(-1, 0).to_vec::<i32>().unwrap(), [1, 2, 3, 4, 0]);
@@ -159,7 +159,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn every_type_layout_and_axis_is_joined() {
+    fn concat_of_every_type_layout_and_axis_is_right() {
         in_all_sizes("concat", 400, |case, axis, rng| {
             let mut inputs = vec![case.clone()];
             for _ in 0..rng.below(4) {
@@ -173,7 +173,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn every_type_layout_and_axis_is_stacked() {
+    fn stack_of_every_type_layout_and_axis_is_right() {
         along_an_axis("stack", &Fill::ALL, 300, |case, _, rng| {
             let mut inputs = vec![case.clone()];
             for _ in 0..rng.below(4) {
@@ -187,7 +187,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn every_type_layout_and_axis_is_split() {
+    fn split_of_every_type_layout_and_axis_is_right() {
         along_an_axis("split", &Fill::ALL, 500, |case, axis, rng| {
             let len = case.shape[place_of(case, axis)];
             let first = rng.below(len + 1);
@@ -215,7 +215,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn every_type_layout_and_axis_rolls() {
+    fn roll_of_every_type_layout_and_axis_is_right() {
         in_all_sizes("roll", 500, |case, axis, rng| {
             let near = rng.below(300) as isize - 150;
             let shift = rng.pick(&[near, near, near, isize::MIN, isize::MAX]);

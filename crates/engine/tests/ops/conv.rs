@@ -41,7 +41,7 @@ fn reference(
     out
 }
 
-/// The convolution, and that of absolute values, with the number of terms of a sum.
+/// The convolution, the convolution of absolute values, and the number of terms of a sum.
 struct Truth {
     expected: Vec<f64>,
     size: Vec<f64>,
@@ -71,7 +71,7 @@ impl Truth {
 }
 
 #[test]
-fn convolution_is_its_formula_in_every_type() {
+fn every_type_matches_the_formula() {
     struct Case {
         x: [usize; 4],
         weight: [usize; 4],
@@ -120,7 +120,7 @@ fn convolution_is_its_formula_in_every_type() {
 }
 
 #[test]
-fn windows_of_views_are_right_up_to_the_edges_of_tiles() {
+fn views_are_right_at_tile_edges() {
     let case = |x: [usize; 4], weight: [usize; 4], stride, padding, dilation, groups| {
         let options = ConvOptions {
             stride,
@@ -150,12 +150,12 @@ fn windows_of_views_are_right_up_to_the_edges_of_tiles() {
     case([2, 16, 9, 8], [64, 8, 3, 2], [2, 1], [1, 2], [1, 2], 2);
     case([2, 16, 5, 7], [24, 8, 1, 1], [1, 1], [0, 0], [1, 1], 2);
     case([1, 17, 5, 7], [9, 17, 1, 1], [2, 2], [0, 0], [1, 1], 1);
-    // Enough of them for large tiles.
+    // Enough windows for large tiles.
     case([5, 2, 32, 32], [9, 2, 3, 3], [1, 1], [1, 1], [1, 1], 1);
 }
 
 #[test]
-fn large_images_are_taken_in_blocks() {
+fn large_images_are_processed_in_blocks() {
     let (x, weight) = ([1, 32, 70, 70], [4, 32, 5, 5]);
     let (xs, ws) = (
         numbers(1, x.iter().product()),
@@ -173,7 +173,7 @@ fn large_images_are_taken_in_blocks() {
 }
 
 #[test]
-fn one_axis_slides_steps_and_spreads() {
+fn conv1d_supports_stride_padding_and_dilation() {
     let x = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0], [1, 1, 5]);
     let w = Tensor::from_slice(&[1.0_f32, 0.0, -1.0], [1, 1, 3]);
     let run = |stride, padding, dilation| {
@@ -195,7 +195,7 @@ fn one_axis_slides_steps_and_spreads() {
 }
 
 #[test]
-fn without_channels_there_is_the_bias() {
+fn without_channels_the_result_is_the_bias() {
     let x = Tensor::zeros([1, 0, 3, 3], DType::F32);
     let w = Tensor::zeros([2, 0, 3, 3], DType::F32);
     let b = Tensor::from_slice(&[1.0_f32, 2.0], [2]);
@@ -214,7 +214,7 @@ fn without_channels_there_is_the_bias() {
 }
 
 #[test]
-fn rejects_shapes_that_do_not_fit() {
+fn rejects_mismatched_shapes() {
     let zeros = |shape: [usize; 4]| Tensor::zeros(shape, DType::F32);
     let x = zeros([1, 4, 5, 5]);
     let with = |groups| ConvOptions {
@@ -278,8 +278,8 @@ mod against_the_reference {
 
     use crate::axis::another_of;
 
-    /// `[batch, channels of a group, groups, outputs of a group, height, width, kernel height, kernel width]`
-    /// and how the window moves along each axis.
+    /// `[batch, channels per group, groups, outputs per group, height, width, kernel height, kernel width]`
+    /// and the window of each axis.
     #[derive(Clone, Debug)]
     struct Case {
         x: Input,
@@ -317,7 +317,7 @@ mod against_the_reference {
                 dilation,
             };
             let windows = [window(across), window(along)];
-            // A window that does not fit is an error, and tested as one: the axis becomes long enough.
+            // An oversized window is an error, which another test covers: the axis is made long enough.
             let len = |(len, taps, _, padding, dilation): (usize, usize, usize, usize, usize)| {
                 len.max((dilation * (taps - 1) + 1).saturating_sub(2 * padding))
             };
@@ -333,7 +333,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn images_of_every_type_layout_window_and_group_are_right() {
+    fn conv2d_of_every_type_layout_window_and_group_is_right() {
         for dtype in DType::ALL {
             let name = format!("conv2d of {dtype}");
             check(&name, 50, cases(dtype, 2), |case| judge(case, 2));
@@ -341,7 +341,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn lines_of_every_type_layout_window_and_group_are_right() {
+    fn conv1d_of_every_type_layout_window_and_group_is_right() {
         for dtype in DType::ALL {
             let name = format!("conv1d of {dtype}");
             check(&name, 50, cases(dtype, 1), |case| judge(case, 1));

@@ -19,7 +19,7 @@ fn every_layout_of_every_type_is_copied() {
 fn every_layout_can_be_reshaped() {
     let cases = input(&DType::ALL, &[Fill::Wide], shape(5, 3000));
     check("reshape", 300, cases, |case| {
-        // Neighbouring axes at random become one, then one is cut at a divisor.
+        // Merges random neighbouring axes, then splits one at a divisor.
         let mut rng = Rng::new(case.seed);
         let mut shape = case.shape.clone();
         while shape.len() > 1 && rng.one_in(2) {
@@ -37,7 +37,7 @@ fn every_layout_can_be_reshaped() {
 }
 
 #[test]
-fn every_layout_of_every_type_is_turned_round() {
+fn every_layout_of_every_type_is_flipped() {
     crate::axis::in_all_sizes("flip", 500, |case, axis, rng| {
         let mut axes = vec![axis];
         for other in 0..case.shape.len() as isize {

@@ -11,11 +11,12 @@ fn reference(x: &[f64], classes: usize, targets: &[i64]) -> f64 {
 }
 
 #[test]
-fn cross_entropy_is_its_formula_in_every_type() {
+fn every_type_matches_the_formula() {
     for (rows, classes) in [(1, 1), (6, 10), (300, 70), (4, 5000), (1, 33_001)] {
         let mut x = numbers(1, rows * classes);
         let mut targets: Vec<i64> = (0..rows).map(|i| (i * 7 % classes) as i64).collect();
-        // The last class of the last row weighs most, and is what it is: nobody may forget the tail of a long row.
+        // The last class of the last row has the largest logit and is the target, so that the tail of a long row
+        // matters.
         x[rows * classes - 1] = 12.0;
         targets[rows - 1] = classes as i64 - 1;
         let mean = reference(&x, classes, &targets);
@@ -31,7 +32,7 @@ fn cross_entropy_is_its_formula_in_every_type() {
 }
 
 #[test]
-fn targets_are_integers_of_any_type_in_any_layout() {
+fn targets_may_have_any_integer_type_and_layout() {
     let x = numbers(2, 2 * 3 * 4);
     let mean = reference(&x, 4, &[0, 1, 2, 3, 0, 1]);
     let alone = reference(&x[..4], 4, &[2]);
@@ -47,7 +48,7 @@ fn targets_are_integers_of_any_type_in_any_layout() {
 }
 
 #[test]
-fn a_target_that_is_no_class_is_an_error() {
+fn targets_out_of_range_are_errors() {
     let x = Tensor::zeros([2, 3], DType::F32);
     for bad in [3, -4] {
         let loss = x.cross_entropy(&Tensor::from_slice(&[0_i64, bad], [2]));
@@ -119,7 +120,7 @@ mod against_the_reference {
             let (targets, at) = indices(rng, rows, *classes);
             let x = case.array();
             let expected = cross_entropy(&x, &targets);
-            // Each loss is the logarithm of a sum and a difference; what cannot be added up may end anywhere.
+            // Each loss is the logarithm of a sum and a difference; sums that overflow may have any result.
             let each = cross_entropies(&x, &targets).to_floats();
             let total: f64 = each.iter().map(|l| l.abs()).sum();
             let out_of_range = total >= format(computed_in(expected.dtype)).max;

@@ -1,4 +1,4 @@
-//! Numbers to test with, in every float type, and their comparison within the table of tolerances.
+//! Test data in every float type, and comparison within the table of tolerances.
 
 use bessemer::{DType, Tensor};
 use bessemer_testing::layout::{agree, array, tensor};
@@ -8,27 +8,28 @@ use bessemer_testing::{Array, Value};
 /// The float types.
 pub(crate) const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
-/// The numbers from 0 on, in order.
+/// The values 0, 1, 2, ….
 pub(crate) fn counted(dims: &[usize]) -> Tensor {
     let count: usize = dims.iter().product();
     Tensor::arange(0, count, 1, DType::I32).reshape(dims)
 }
 
-/// `count` numbers between -4 and 4, the same for the same seed.
+/// `count` values between -4 and 4, determined by the seed.
 pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        // Few enough bits for every float type to hold the number.
+        // Few enough bits for every float type to represent the value.
         ((state >> 40) % 128) as f64 / 16.0 - 4.0
     };
     (0..count).map(|_| next()).collect()
 }
 
-/// Rows of [`numbers`], every other one, from the first on, so small that an eps of 1e-5 is half of their mean square:
-/// a norm that forgets it is off by a fifth there.
+/// Rows of [`numbers`], of which every other one, from the first on, is so small that an eps of 1e-5 is half of its
+/// mean
+/// square: a norm without eps is wrong by a fifth there.
 pub(crate) fn small_and_large_rows(seed: u64, rows: usize, len: usize) -> Vec<f64> {
     let mut x = numbers(seed, rows * len);
     for row in x.chunks_mut(len).step_by(2) {
@@ -37,7 +38,7 @@ pub(crate) fn small_and_large_rows(seed: u64, rows: usize, len: usize) -> Vec<f6
     x
 }
 
-/// A tensor of these numbers in each of [`FLOATS`].
+/// A tensor of these values in each of [`FLOATS`].
 pub(crate) fn in_every_float(data: &[f64], shape: &[usize]) -> [Tensor; 4] {
     FLOATS.map(|dtype| tensor(&Array::floats(dtype, shape, data)))
 }
@@ -47,8 +48,9 @@ pub(crate) fn values(x: &Tensor) -> Vec<f64> {
     array(x).unwrap().to_floats()
 }
 
-/// Fails where elements are further from the truth than the table allows for the op. `size` is what the bound of a
-/// sum is relative to: the op on absolute values; 1, where there is none.
+/// Fails if elements differ from the exact values by more than the table allows for the op. `size` is what the bound of
+/// a
+/// sum is relative to: the op on absolute values; 1, if there is none.
 #[track_caller]
 pub(crate) fn assert_agrees(
     op: &str,
@@ -71,20 +73,19 @@ pub(crate) fn assert_agrees(
     assert_reached_the_device(op, got);
 }
 
-/// Fails where a run that asked for a Metal device did not compute this there: floats of 64 bits are computed by the
-/// CPU, and so is an op that the device has no kernel for.
+/// Fails if a test run on a Metal device did not compute this there. `f64` and ops without a kernel run on the CPU.
 #[track_caller]
 pub(crate) fn assert_reached_the_device(op: &str, y: &Tensor) {
     if !on_metal() || y.dtype() == DType::F64 {
         return;
     }
     assert!(!y.device().is_cpu(), "{y:?} was computed by the CPU");
-    // Tests run side by side: other ops may have been left to the CPU meanwhile.
+    // Tests run in parallel: other ops may have fallen back to the CPU meanwhile.
     let left = y.device().fallbacks();
     assert!(left.iter().all(|f| f.op != op), "left to the CPU: {left:?}");
 }
 
-/// Runs a test that must launch a kernel on the device, where the run asked for the software one.
+/// Runs a test that must launch a kernel, if the test run is on the software device.
 #[track_caller]
 pub(crate) fn launching<R>(kernel: &str, test: impl FnOnce() -> R) -> R {
     let launches = || {

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use crate::matmul::{TYPES, judge};
 
 #[test]
-fn the_product_of_two_vectors_is_its_reference() {
+fn every_type_matches_the_reference() {
     for dtype in TYPES {
         let sizes = [&SIZES[..], &[1000, 4099]].concat();
         let cases = select(sizes).prop_flat_map(move |n| {
@@ -22,7 +22,7 @@ fn the_product_of_two_vectors_is_its_reference() {
 }
 
 #[test]
-fn vectors_of_two_lengths_are_an_error() {
+fn rejects_vectors_of_different_lengths() {
     let x = Tensor::ones([2], DType::F32);
     assert!(x.dot(&Tensor::ones([3], DType::F32)).check().is_err());
     assert!(x.dot(&Tensor::ones([2, 2], DType::F32)).check().is_err());

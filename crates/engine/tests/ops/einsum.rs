@@ -16,7 +16,7 @@ fn same(formula: &str, operands: &[&Tensor], expected: &Tensor) {
 }
 
 #[test]
-fn formulas_mean_what_their_ops_mean() {
+fn formulas_match_the_equivalent_ops() {
     let (a, b) = (ramp(&[2, 3]), ramp(&[3, 4]));
     same("ij,jk->ik", &[&a, &b], &a.matmul(&b));
     same("ij, jk", &[&a, &b], &a.matmul(&b));
@@ -40,37 +40,37 @@ fn formulas_mean_what_their_ops_mean() {
 }
 
 #[test]
-fn three_operands_are_multiplied_in_turn() {
+fn three_operands_are_multiplied_left_to_right() {
     let (a, b, c) = (ramp(&[2, 3]), ramp(&[3, 4]), ramp(&[4, 5]));
     same("ij,jk,kl->il", &[&a, &b, &c], &a.matmul(&b).matmul(&c));
-    // An axis that a later operand still needs is not summed early.
+    // An axis that a later operand has is not summed early.
     let w = ramp(&[3]);
     let expected = a.mul(&w).matmul(&b);
     same("ij,j,jk->ik", &[&a, &w, &b], &expected);
 }
 
 #[test]
-fn an_axis_of_length_one_is_repeated() {
+fn axes_of_length_one_broadcast() {
     let (a, b) = (ramp(&[1, 3]), ramp(&[4, 3]));
     same("ij,ij->ij", &[&a, &b], &a.mul(&b));
     same("ij,ij->i", &[&a, &b], &a.mul(&b).sum(&[1], false));
 }
 
 #[test]
-fn nothing_on_an_empty_axis_is_zero() {
+fn a_sum_over_an_empty_axis_is_zero() {
     let (a, b) = (ramp(&[2, 0]), ramp(&[0, 3]));
     same("ij,jk->ik", &[&a, &b], &Tensor::zeros([2, 3], DType::F64));
 }
 
 #[test]
-fn formulas_that_say_nothing_are_refused() {
+fn rejects_invalid_formulas() {
     let a = ramp(&[2, 3]);
     let cases = [
-        ("ij,jk->ik", "is for 2 operands, there are 1"),
+        ("ij,jk->ik", "has 2 operands, but 1 are given"),
         ("i->i", "names 1 axes"),
-        ("ij->k", "names an axis twice or one that no operand has"),
-        ("ij->ii", "names an axis twice"),
-        ("i1->i", "`1` is not the name of an axis"),
+        ("ij->k", "repeats an axis, or names one that no operand has"),
+        ("ij->ii", "repeats an axis"),
+        ("i1->i", "`1` is not an axis"),
         ("ijk", "names 3 axes"),
         ("", "names 0 axes"),
     ];
@@ -121,7 +121,7 @@ mod against_the_reference {
     ];
 
     #[test]
-    fn sums_of_products_are_their_reference() {
+    fn formulas_match_the_reference() {
         let mut rng = Rng::new(11);
         for dtype in [DType::F32, DType::F64, DType::F16, DType::I32] {
             for formula in FORMULAS {
@@ -156,7 +156,7 @@ mod against_the_reference {
         let expected = einsum(formula, &arrays.iter().collect::<Vec<_>>());
         let size = einsum(formula, &sizes.iter().collect::<Vec<_>>());
         let got = Tensor::einsum(formula, &tensors.iter().collect::<Vec<_>>());
-        // Three operands are two products, and the first is rounded to the type in between.
+        // Three operands are two matmuls, and the first is rounded to the type in between.
         let terms = 100 * arrays.len();
         let op = if inputs.len() > 2 && inputs[0].dtype == DType::F16 {
             "f16 chain"
@@ -170,7 +170,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn an_ellipsis_stands_for_batches() {
+    fn an_ellipsis_stands_for_batch_axes() {
         let a = Input::new(DType::F32, &[2, 1, 3, 4], Fill::Normal, 1);
         let b = Input::new(DType::F32, &[5, 4, 2], Fill::Normal, 2);
         let got = Tensor::einsum("...ij,...jk->...ik", &[&a.tensor(), &b.tensor()]);

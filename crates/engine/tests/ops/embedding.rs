@@ -1,7 +1,7 @@
 use bessemer::{DType, Error, Tensor};
 
 #[test]
-fn ids_of_any_shape_name_rows() {
+fn ids_of_any_shape_select_rows() {
     let table = Tensor::from_slice(&[0, 1, 10, 11, 20, 21], [3, 2]);
     let ids = Tensor::from_slice(&[1_u8, 0, 2, 2], [2, 2]);
     let y = table.embedding(&ids);
@@ -12,7 +12,7 @@ fn ids_of_any_shape_name_rows() {
 }
 
 #[test]
-fn rejects_ids_out_of_range_and_tables_that_are_none() {
+fn rejects_ids_out_of_range_and_tables_of_other_ranks() {
     let table = Tensor::zeros([3, 2], DType::F32);
     let error = table
         .embedding(&Tensor::from_slice(&[3_i64], [1]))
@@ -52,7 +52,7 @@ mod against_the_reference {
     use crate::axis::{in_all_sizes, indices, some_of};
 
     #[test]
-    fn rows_of_tables_of_every_type_and_layout_are_found() {
+    fn every_type_and_layout_is_right() {
         in_all_sizes("embedding", 700, |case, _, rng| {
             let table = Input {
                 shape: vec![case.shape[0], case.shape[1..].iter().product()],

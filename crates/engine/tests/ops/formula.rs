@@ -2,7 +2,7 @@
 
 use bessemer::{DType, Tensor};
 
-/// Numbers, the same for the same seed.
+/// A pseudo-random number generator.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -21,7 +21,7 @@ pub(crate) fn data(n: usize, seed: u64, dtype: DType) -> Tensor {
     Tensor::from_vec(numbers, [n]).cast(dtype)
 }
 
-/// A tensor of a shape that lies in memory in one of many ways.
+/// A tensor with a random layout.
 pub(crate) fn laid(dice: &mut Dice, rows: usize, columns: usize, dtype: DType) -> Tensor {
     let seed = dice.roll(1000) as u64;
     let n = |a: usize, b: usize| data(a * b, seed, dtype);
@@ -79,7 +79,7 @@ fn step(dice: &mut Dice, known: &[Tensor], dtype: DType) -> Tensor {
     }
 }
 
-/// The values, comparable: all NaN are one.
+/// The values as comparable bits: all NaN are equal.
 pub(crate) fn bits(t: &Tensor) -> Vec<u64> {
     let wide = match t.dtype() {
         DType::U64 | DType::I64 => t.cast(DType::I64),
@@ -101,7 +101,7 @@ pub(crate) fn bits(t: &Tensor) -> Vec<u64> {
     }
 }
 
-/// A random formula over random layouts, computed at once and step by step.
+/// Compares a random formula over random layouts, fused and step by step.
 pub(crate) fn joined_is_single(seed: u64, rows: usize, columns: usize, dtype: DType) {
     let run = |eager: bool| {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
@@ -117,7 +117,7 @@ pub(crate) fn joined_is_single(seed: u64, rows: usize, columns: usize, dtype: DT
             }
             known.push(next);
         }
-        // The whole shape, whatever the last step was made of.
+        // Broadcast to the full shape, whatever the last step's arguments were.
         bits(&(&known[0] + known.last().unwrap()))
     };
     assert_eq!(

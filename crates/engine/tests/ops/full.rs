@@ -4,7 +4,7 @@ use bessemer_testing::layout::same;
 use bessemer_testing::{Array, Value};
 
 #[test]
-fn one_number_fills_every_type_and_shape() {
+fn every_type_and_shape_is_filled() {
     for dtype in DType::ALL {
         check(&format!("full of {dtype}"), 20, shape(5, 3000), |shape| {
             let filled = |v: i128| Array::from_fn(dtype, shape, |_| Value::Int(v).cast(dtype));

@@ -16,7 +16,7 @@ fn inputs() -> impl Strategy<Value = [Input; 3]> {
     })
 }
 
-/// A random formula of `steps` functions; `after` sees each value in between.
+/// A random formula of `steps` functions; calls `after` with each intermediate value.
 fn formula(inputs: &[Tensor; 3], steps: usize, seed: u64, after: impl Fn(&Tensor)) -> Tensor {
     let mut rng = Rng::new(seed);
     let mut values = inputs.to_vec();
@@ -28,7 +28,7 @@ fn formula(inputs: &[Tensor; 3], steps: usize, seed: u64, after: impl Fn(&Tensor
             1 => rng.pick(Binary::ALL).call(&a, &b),
             _ => a.mul_add(&b, 0.5_f32),
         };
-        // A function that the types do not have is left out.
+        // A function that is not defined for the types is skipped.
         if y.check().is_ok() {
             after(&y);
             values.push(y);
@@ -38,7 +38,7 @@ fn formula(inputs: &[Tensor; 3], steps: usize, seed: u64, after: impl Fn(&Tensor
 }
 
 #[test]
-fn a_chain_in_one_pass_has_the_bits_of_its_steps() {
+fn a_fused_chain_is_bit_identical_to_its_steps() {
     let cases = (inputs(), 1..12_usize, proptest::prelude::any::<u64>());
     check("chains", compiled(600), cases, |(inputs, steps, seed)| {
         let tensors = || [inputs[0].tensor(), inputs[1].tensor(), inputs[2].tensor()];
@@ -61,7 +61,7 @@ fn a_chain_in_one_pass_has_the_bits_of_its_steps() {
 }
 
 #[test]
-fn a_chain_of_more_inputs_than_a_kernel_takes_is_computed_in_parts() {
+fn chains_with_too_many_inputs_are_split() {
     let all: Vec<_> = (0..40)
         .map(|i| Tensor::from_vec(vec![i as f32; 5], [5]))
         .collect();

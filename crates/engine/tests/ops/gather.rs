@@ -67,7 +67,7 @@ mod against_the_reference {
     use crate::axis::{in_all_sizes, indices, place_of, some_of};
 
     #[test]
-    fn every_type_layout_and_axis_is_gathered_from() {
+    fn every_type_layout_and_axis_is_right() {
         in_all_sizes("gather", 500, |case, axis, rng| {
             let mut shape = case.shape.clone();
             let len = std::mem::take(&mut shape[place_of(case, axis)]);

@@ -2,7 +2,7 @@ use bessemer::{DType, Error, Tensor};
 
 use crate::data::{assert_agrees, in_every_float, launching, numbers, small_and_large_rows};
 
-/// The norm of each group of `[n, c, spatial]`, and what there is before the mean is taken off.
+/// The norm of each group of `[n, c, spatial]`, and the magnitudes before the mean is subtracted.
 fn reference(
     x: &[f64],
     [_, c, spatial]: [usize; 3],
@@ -48,7 +48,7 @@ fn judge(shape: [usize; 3], groups: usize) {
 }
 
 #[test]
-fn group_norm_is_its_formula_in_every_type() {
+fn every_type_matches_the_formula() {
     for (shape, groups) in [
         ([2, 6, 5], 3),
         ([1, 4, 1], 4),
@@ -60,14 +60,14 @@ fn group_norm_is_its_formula_in_every_type() {
 }
 
 #[test]
-fn groups_longer_than_a_threadgroup_are_normalised_whole() {
+fn groups_longer_than_a_threadgroup_are_right() {
     for (shape, groups) in [([1, 6, 1401], 2), ([2, 4, 2252], 2)] {
         launching("group_norm_loop", || judge(shape, groups));
     }
 }
 
 #[test]
-fn views_are_read_right() {
+fn views_are_read_in_place() {
     let x = numbers(1, 2 * 4 * 6);
     let turned: Vec<f64> = (0..48)
         .map(|i| x[i / 24 * 24 + i % 4 * 6 + i / 4 % 6])
@@ -81,7 +81,7 @@ fn views_are_read_right() {
 }
 
 #[test]
-fn rejects_groups_and_parameters_that_do_not_fit() {
+fn rejects_mismatched_groups_and_parameters() {
     let x = Tensor::zeros([2, 6, 4], DType::F32);
     for groups in [0, 4, 12] {
         let error = x.group_norm(groups, None, None, 0.1).check().unwrap_err();
@@ -164,7 +164,7 @@ mod against_the_reference {
         agree("group_norm", terms, &got, &expected, Some(&size))
     }
 
-    /// (|x| + mean |x|) / deviation · |w| + |b|: what there is before the mean of the group is taken off.
+    /// (|x| + mean |x|) / deviation · |w| + |b|: the magnitudes before the mean of the group is subtracted.
     fn magnitude(
         x: &Array,
         groups: usize,

@@ -4,7 +4,7 @@ use crate::data::{
     assert_agrees, in_every_float, launching, numbers, small_and_large_rows, values,
 };
 
-/// The norm, and what there is before the mean is taken off: (|x| + mean |x|) / deviation · |w| + |b|.
+/// The norm, and the magnitudes before the mean is subtracted: (|x| + mean |x|) / deviation · |w| + |b|.
 fn reference(x: &[f64], weight: &[f64], bias: &[f64], eps: f64) -> [Vec<f64>; 2] {
     let [mut y, mut size] = [Vec::new(), Vec::new()];
     for row in x.chunks(weight.len()) {
@@ -22,14 +22,14 @@ fn reference(x: &[f64], weight: &[f64], bias: &[f64], eps: f64) -> [Vec<f64>; 2]
 }
 
 #[test]
-fn layer_norm_is_its_formula_with_and_without_parameters() {
+fn every_type_matches_the_formula_with_and_without_parameters() {
     for (rows, len) in [(1, 1), (3, 7), (5, 64), (2, 1000), (300, 33)] {
         judge(rows, len);
     }
 }
 
 #[test]
-fn rows_longer_than_a_threadgroup_are_normalised_whole() {
+fn rows_longer_than_a_threadgroup_are_right() {
     // Element by element, and four at once.
     for len in [4099, 9004] {
         launching("layer_norm_loop", || judge(2, len));
@@ -60,18 +60,18 @@ fn judge(rows: usize, len: usize) {
 }
 
 #[test]
-fn a_large_mean_does_not_drown_the_variance() {
+fn a_large_mean_does_not_lose_the_variance() {
     let x: Vec<f32> = (0..64).map(|i| 1e4 + (i % 2) as f32).collect();
     let y = Tensor::from_slice(&x, [64]).layer_norm(None, None, 0.0);
     let expected: Vec<f64> = (0..64).map(|i| f64::from(i % 2) * 2.0 - 1.0).collect();
-    // The mean is off by half a unit of 10⁴ at most, 1/2048.
+    // The error of the mean is at most half an ulp of 10⁴, 1/2048.
     for (y, e) in values(&y).iter().zip(&expected) {
         assert!((y - e).abs() < 1e-3, "{y}, not {e}");
     }
 }
 
 #[test]
-fn nan_stays_in_its_row() {
+fn nan_affects_only_its_row() {
     let x = Tensor::from_slice(&[f32::NAN, 1.0, 1.0, 3.0], [2, 2]);
     let y = x.layer_norm(None, None, 0.0);
     let expected = [f64::NAN, f64::NAN, -1.0, 1.0];
@@ -134,7 +134,7 @@ mod against_the_reference {
         }
     }
 
-    /// (|x| + mean |x|) / deviation · |w| + |b|: what there is before the mean is taken off.
+    /// (|x| + mean |x|) / deviation · |w| + |b|: the magnitudes before the mean is subtracted.
     fn magnitude(x: &Array, w: &Array, b: &Array) -> Array {
         let last = x.rank() - 1;
         Array::from_float_fn(DType::F64, &x.shape, |i| {
@@ -151,7 +151,7 @@ mod against_the_reference {
 }
 
 #[test]
-fn the_formula_of_simpler_ops_gives_the_same() {
+fn the_decomposition_agrees() {
     let (x, w) = (small_and_large_rows(5, 4, 300), numbers(6, 300));
     let (ones, zeros) = (vec![1.0; 300], vec![0.0; 300]);
     let weights = in_every_float(&w, &[300]);

@@ -5,7 +5,7 @@ use bessemer_testing::reference::reduce::Reduce;
 use crate::reduce::against_the_reference::{cases, judge};
 
 #[test]
-fn logarithms_of_sums_of_every_type_are_their_reference() {
+fn every_type_matches_the_reference() {
     for dtype in DType::ALL {
         let name = format!("logsumexp of {dtype}");
         check(&name, 40, cases(&[dtype], &Fill::ALL, 2000), |case| {

@@ -1,4 +1,4 @@
-//! Ops against slow references and values worked out by hand, for each op × dtype × layout, and their errors.
+//! Ops against slow references and hand-computed values, for each op × dtype × layout, and their errors.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 /// Declares `tests/ops/x.rs` for every op X with a kernel.
@@ -25,7 +25,7 @@ mod swiglu;
 mod upsample_nearest;
 mod var;
 
-// Cases and checks that several ops share.
+// Cases and checks shared by several ops.
 mod axis;
 mod block;
 mod data;

@@ -17,7 +17,7 @@ pub(crate) const TYPES: [DType; 6] = [
     DType::U8,
 ];
 
-/// Two matrices that fit, some of them in batches that broadcast, some of them vectors.
+/// Two matching matrices, some of them in batches that broadcast, some of them vectors.
 fn pairs(dtypes: &[DType]) -> impl Strategy<Value = [Input; 2]> + use<> {
     let size = || select(&SIZES[..]);
     let batches = select(vec![
@@ -33,7 +33,7 @@ fn pairs(dtypes: &[DType]) -> impl Strategy<Value = [Input; 2]> + use<> {
     let dtypes = dtypes.to_vec();
     (size(), size(), size(), batches, forms, select(dtypes)).prop_flat_map(
         |(m, n, k, (left, right), form, dtype)| {
-            // The reference is slow: batches of small ones only.
+            // The reference is slow: only small matrices are batched.
             let most = if left.is_empty() && right.is_empty() {
                 129
             } else {
@@ -54,7 +54,7 @@ fn pairs(dtypes: &[DType]) -> impl Strategy<Value = [Input; 2]> + use<> {
     )
 }
 
-/// Compares with a bound from the product of the magnitudes.
+/// Compares within a bound from the product of the magnitudes.
 pub(crate) fn judge(got: &Tensor, a: &Array, b: &Array) -> Result<(), String> {
     let terms = *a.shape.last().expect("an axis");
     let size = matmul(&a.magnitudes(), &b.magnitudes());
@@ -62,7 +62,7 @@ pub(crate) fn judge(got: &Tensor, a: &Array, b: &Array) -> Result<(), String> {
 }
 
 #[test]
-fn products_of_every_type_and_layout_are_their_reference() {
+fn every_type_and_layout_matches_the_reference() {
     for dtype in TYPES {
         check(
             &format!("matmul of {dtype}"),
@@ -74,8 +74,8 @@ fn products_of_every_type_and_layout_are_their_reference() {
 }
 
 #[test]
-fn a_side_longer_than_2048_is_multiplied_whole() {
-    // Each side in turn, with a rest; no row or column is like another.
+fn sides_longer_than_2048_are_right() {
+    // Each side in turn, with a remainder; all rows and columns differ.
     for [m, k, n] in [[2051, 37, 30], [37, 2053, 30], [30, 37, 2059], [3, 2053, 5]] {
         for dtype in [DType::F32, DType::F16] {
             let a = Input::new(dtype, &[m, k], Fill::Normal, 11);
@@ -89,7 +89,7 @@ fn a_side_longer_than_2048_is_multiplied_whole() {
 }
 
 #[test]
-fn products_of_different_types_meet_first() {
+fn operands_of_different_types_are_promoted() {
     let pair = |a, b| {
         Input::new(a, &[3, 5], Fill::Normal, 1)
             .tensor()
@@ -144,7 +144,7 @@ fn stored(t: &Tensor, turned: bool) -> Tensor {
     }
 }
 
-/// `Σ a[…, i, k] * b[…, k, j]` by plain loops, and the shape of that.
+/// `Σ a[…, i, k] * b[…, k, j]` by simple loops, and its shape.
 fn sums(a: (&[f64], &[usize]), b: (&[f64], &[usize])) -> (Vec<f64>, Vec<usize>) {
     let (left, &[m, k]) = a.1.split_at(a.1.len() - 2) else {
         unreachable!()
@@ -154,7 +154,7 @@ fn sums(a: (&[f64], &[usize]), b: (&[f64], &[usize])) -> (Vec<f64>, Vec<usize>) 
     let at =
         |dims: &[usize], i: usize| *dims.get((i + dims.len()).wrapping_sub(rank)).unwrap_or(&1);
     let batch: Vec<_> = (0..rank).map(|i| at(left, i).max(at(right, i))).collect();
-    // Which matrix of a factor is number `i` of the batch.
+    // The index of the matrix of a factor for element `i` of the batch.
     let matrix = |dims: &[usize], mut i: usize| {
         let (mut found, mut step) = (0, 1);
         for axis in (0..rank).rev() {
@@ -181,10 +181,10 @@ fn sums(a: (&[f64], &[usize]), b: (&[f64], &[usize])) -> (Vec<f64>, Vec<usize>) 
     (out, [&batch[..], &[m, n]].concat())
 }
 
-/// Judges products of these shapes, stored in every way, in every type that a GPU has.
+/// Judges products of these shapes, transposed or not, in every type that a GPU supports.
 fn judge_all(shapes: &[(&[usize], &[usize])]) {
     for (seed, &(left, right)) in shapes.iter().enumerate() {
-        // Every type has these numbers.
+        // Every type can represent these values.
         let x = numbers(seed as u64, left.iter().product());
         let y = numbers(seed as u64 + 99, right.iter().product());
         let (expected, shape) = sums((&x, left), (&y, right));
@@ -211,14 +211,14 @@ fn judge_all(shapes: &[(&[usize], &[usize])]) {
 }
 
 #[test]
-fn results_are_right_up_to_the_edges_of_tiles() {
+fn tile_edges_are_right() {
     judge_all(&[
         (&[31, 15], &[15, 33]),
         (&[33, 16], &[16, 31]),
         (&[64, 17], &[17, 64]),
         (&[65, 33], &[33, 63]),
         (&[17, 1], &[1, 18]),
-        // Enough of them for large tiles.
+        // Enough rows and columns for large tiles.
         (&[20, 65, 17], &[20, 17, 65]),
         (&[40, 63, 16], &[40, 16, 65]),
         (&[8, 5, 64, 5], &[5, 127]),
@@ -237,7 +237,7 @@ fn batches_are_broadcast_without_copies() {
 }
 
 #[test]
-fn small_batches_are_right_from_one_row_to_seventeen() {
+fn one_to_seventeen_rows_are_right() {
     for rows in 1..=17 {
         judge_all(&[
             (&[rows, 70], &[70, 133]),
@@ -248,7 +248,7 @@ fn small_batches_are_right_from_one_row_to_seventeen() {
 }
 
 #[test]
-fn long_sums_are_split_and_joined() {
+fn split_k_is_right() {
     judge_all(&[
         (&[40, 1023], &[1023, 33]),
         (&[33, 1024], &[1024, 40]),
@@ -262,7 +262,7 @@ fn long_sums_are_split_and_joined() {
 }
 
 #[test]
-fn a_split_sum_of_whole_numbers_is_that_of_its_parts() {
+fn split_k_of_integers_is_exact() {
     let few = |shape: [usize; 2]| {
         let count = shape[0] * shape[1];
         Tensor::from_vec(
@@ -280,7 +280,7 @@ fn a_split_sum_of_whole_numbers_is_that_of_its_parts() {
 }
 
 #[test]
-fn gemm_adds_at_the_edges_and_after_splits() {
+fn gemm_adds_at_tile_edges_and_after_split_k() {
     for (dtype, [m, k, n]) in [
         (DType::F32, [33, 1100, 35]),
         (DType::F16, [3, 1100, 35]),
@@ -332,7 +332,7 @@ fn integers_of_every_width_wrap() {
 }
 
 #[test]
-fn matrices_that_do_not_fit_are_an_error() {
+fn rejects_mismatched_matrices() {
     let a = Tensor::ones([2, 3], DType::F32);
     for shape in [vec![2, 3], vec![4], vec![]] {
         let y = a.matmul(&Tensor::ones(&shape[..], DType::F32));

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use crate::matmul::{TYPES, judge};
 
 #[test]
-fn a_matrix_times_a_vector_is_its_reference() {
+fn every_type_matches_the_reference() {
     for dtype in TYPES {
         let sizes = (select(&SIZES[..]), select(&SIZES[..]));
         let cases = sizes.prop_flat_map(move |(m, k)| {
@@ -22,7 +22,7 @@ fn a_matrix_times_a_vector_is_its_reference() {
 }
 
 #[test]
-fn anything_but_a_matrix_and_a_vector_is_an_error() {
+fn rejects_other_ranks() {
     let x = Tensor::ones([2, 2], DType::F32);
     assert!(x.matvec(&x).check().is_err());
     assert!(x.matvec(&Tensor::ones([3], DType::F32)).check().is_err());

@@ -3,7 +3,7 @@ use bessemer::{DType, Tensor};
 use crate::data::{assert_agrees, in_every_float, numbers};
 
 #[test]
-fn mse_is_its_formula_in_every_type() {
+fn every_type_matches_the_formula() {
     let (x, t) = (numbers(1, 1000), numbers(2, 1000));
     let sum: f64 = x.iter().zip(&t).map(|(x, t)| (x - t).powi(2)).sum();
     let targets = in_every_float(&t, &[10, 100]);
@@ -15,7 +15,7 @@ fn mse_is_its_formula_in_every_type() {
 }
 
 #[test]
-fn the_mean_of_nothing_is_nan() {
+fn the_mean_of_no_elements_is_nan() {
     let none = Tensor::zeros([0], DType::F32);
     assert!(none.mse(&none).item::<f32>().unwrap().is_nan());
 }

@@ -5,7 +5,7 @@ use bessemer_testing::reference::reduce::Reduce;
 use crate::reduce::against_the_reference::{cases, judge};
 
 #[test]
-fn norms_of_every_type_and_power_are_their_reference() {
+fn every_type_and_power_matches_the_reference() {
     for p in [0.0, 1.0, 2.0, 3.0, 0.5, f64::INFINITY, f64::NEG_INFINITY] {
         for dtype in DType::ALL {
             let name = format!("norm {p} of {dtype}");

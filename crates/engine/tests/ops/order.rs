@@ -1,8 +1,8 @@
-//! Numbers to sort, and their order.
+//! Values to sort, and their order.
 
 use std::cmp::Ordering;
 
-/// Numbers without a pattern, some of them special, some equal.
+/// Values without a pattern, some of them special, some equal.
 pub(crate) fn noise(count: usize) -> Vec<f64> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -23,7 +23,7 @@ pub(crate) fn noise(count: usize) -> Vec<f64> {
     (0..count).map(|_| next()).collect()
 }
 
-/// The order of sorting: NaN last.
+/// The sort order: NaN last.
 pub(crate) fn order(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b)
         .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))

@@ -7,7 +7,7 @@ use proptest::sample::select;
 use crate::matmul::TYPES;
 
 #[test]
-fn all_products_of_two_vectors_are_their_reference() {
+fn every_type_matches_the_reference() {
     for dtype in TYPES {
         let sizes = (select(&SIZES[..]), select(&SIZES[..]));
         let cases = sizes.prop_flat_map(move |(m, n)| {

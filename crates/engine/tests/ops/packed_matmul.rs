@@ -19,7 +19,7 @@ fn values(t: &Tensor) -> Vec<f64> {
 }
 
 #[test]
-fn a_packed_product_is_the_product() {
+fn matmul_packed_equals_matmul() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         for (m, k, n) in [
             (1, 1, 1),
@@ -28,7 +28,7 @@ fn a_packed_product_is_the_product() {
             (64, 128, 130),
             (2, 300, 16),
         ] {
-            // Small whole numbers: every order of summation gives the same.
+            // Small integers: every order of summation gives the same.
             let (a, b) = (numbers(m, k, dtype), numbers(n, k, dtype).t());
             let packed = b.prepack().unwrap();
             let y = a.matmul_packed(&packed);
@@ -40,7 +40,7 @@ fn a_packed_product_is_the_product() {
 }
 
 #[test]
-fn all_axes_before_the_last_are_rows() {
+fn leading_axes_are_rows() {
     let packed = numbers(4, 3, DType::F32).prepack().unwrap();
     let x = numbers(6, 4, DType::F32);
     let y = x.reshape([2, 3, 4]).matmul_packed(&packed);
@@ -53,7 +53,7 @@ fn all_axes_before_the_last_are_rows() {
 }
 
 #[test]
-fn an_empty_factor_gives_zeros_or_nothing() {
+fn empty_factors_give_zeros_or_empty_results() {
     let packed = Tensor::zeros([0, 3], DType::F32).prepack().unwrap();
     let y = Tensor::zeros([2, 0], DType::F32).matmul_packed(&packed);
     assert_eq!(values(&y), [0.0; 6]);
@@ -64,7 +64,7 @@ fn an_empty_factor_gives_zeros_or_nothing() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn rejects_mismatched_factors() {
     let error = Tensor::zeros([2, 2], DType::I32).prepack().unwrap_err();
     assert!(
         matches!(error, Error::BadDType { op: "prepack", .. }),
@@ -134,7 +134,7 @@ mod against_the_reference {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_packed_matrix_keeps_its_device_and_meets_others() {
+fn a_packed_matrix_keeps_its_device() {
     use bessemer::Device;
     let soft = Device::software().unwrap();
     let (x, w) = (numbers(3, 20, DType::F32), numbers(20, 7, DType::F32));
@@ -144,7 +144,7 @@ fn a_packed_matrix_keeps_its_device_and_meets_others() {
     let y = x.matmul_packed(&there);
     assert_eq!(*y.device(), soft);
     assert_eq!(values(&y), expected);
-    // A factor of the CPU stays there, and so does the product.
+    // A factor that is pinned to the CPU stays there, and so does the product.
     let y = x.to(&Device::cpu()).matmul_packed(&there);
     assert!(y.device().is_cpu());
     assert_eq!(values(&y), expected);

@@ -5,7 +5,7 @@ use bessemer::{DType, Error, Tensor};
 use crate::data::counted;
 
 #[test]
-fn a_border_is_put_around() {
+fn pad_adds_a_constant_border() {
     let x = counted(&[2, 2]);
     let y = x.pad(&[(1, 0), (0, 2)], -1);
     assert_eq!(*y.shape(), [3, 4]);
@@ -30,7 +30,7 @@ fn a_border_is_put_around() {
 }
 
 #[test]
-fn borders_beyond_memory_are_errors() {
+fn overflowing_borders_are_errors() {
     let x = counted(&[2, 2]);
     for y in [
         x.pad(&[(usize::MAX, 1), (0, 0)], 0),
@@ -50,7 +50,7 @@ mod against_the_reference {
     use crate::axis::in_all_sizes;
 
     #[test]
-    fn every_type_and_layout_is_put_in_a_border() {
+    fn every_type_and_layout_is_right() {
         in_all_sizes("pad", 200, |case, _, rng| {
             let widths: Vec<_> = case
                 .shape

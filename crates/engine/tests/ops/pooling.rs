@@ -2,7 +2,7 @@ use bessemer::{DType, Error, PoolOptions, Tensor};
 
 use crate::data::{assert_agrees, in_every_float, numbers, values};
 
-/// Maximum and both means of each window.
+/// The maximum and both means of each window.
 fn reference(x: &[f64], [planes, h, w]: [usize; 3], o: &PoolOptions<2>) -> [Vec<f64>; 3] {
     let places = |i: usize, len: usize| (len + 2 * o.padding[i] - o.kernel[i]) / o.stride[i] + 1;
     let mut out = [vec![], vec![], vec![]];
@@ -34,7 +34,7 @@ fn reference(x: &[f64], [planes, h, w]: [usize; 3], o: &PoolOptions<2>) -> [Vec<
 }
 
 #[test]
-fn pooling_is_its_formula_in_every_type() {
+fn every_type_matches_the_formula() {
     let options = |kernel, stride, padding| PoolOptions {
         kernel,
         stride,
@@ -72,7 +72,7 @@ fn pooling_is_its_formula_in_every_type() {
 }
 
 #[test]
-fn one_axis_is_two_with_one_row() {
+fn pool1d_equals_pool2d_with_one_row() {
     let x = Tensor::from_slice(&[-1.0_f32, -2.0, -3.0, 5.0, 4.0], [1, 1, 5]);
     let o = PoolOptions {
         stride: [2],
@@ -85,7 +85,7 @@ fn one_axis_is_two_with_one_row() {
 }
 
 #[test]
-fn nan_is_the_greatest_of_its_windows() {
+fn nan_is_the_maximum_of_its_windows() {
     let x = Tensor::from_slice(&[1.0_f32, f32::NAN, 3.0, 4.0], [4]);
     let y = values(&x.max_pool1d(&PoolOptions {
         stride: [1],
@@ -95,7 +95,7 @@ fn nan_is_the_greatest_of_its_windows() {
 }
 
 #[test]
-fn rejects_windows_that_do_not_fit() {
+fn rejects_oversized_windows() {
     let x = Tensor::zeros([1, 1, 4, 4], DType::F32);
     for kernel in [[5, 1], [0, 1], [usize::MAX, 1]] {
         let error = x.max_pool2d(&PoolOptions::new(kernel)).check().unwrap_err();
@@ -129,7 +129,7 @@ mod against_the_reference {
     use bessemer_testing::reference::conv::Window;
     use bessemer_testing::reference::pool::{Pool, pool1d, pool2d};
 
-    /// A window that has a place on an axis of this length, and how it moves.
+    /// A window that fits on an axis of this length.
     fn window(rng: &mut Rng, len: usize) -> (usize, Window) {
         let kernel = rng.pick(&[1, 2, 3, 5, 4, 7]);
         let padding = rng.below(kernel);
@@ -152,7 +152,7 @@ mod against_the_reference {
         let rank = case.shape.len();
         let mut rng = Rng::new(case.seed ^ 0x9001);
         let axes = 1 + rng.below(2);
-        // A pool needs axes that are not empty; so does a line, which is pooled as an image of one row.
+        // Pooling requires nonempty axes; 1-d pooling is that of an image with one row.
         if rank < 2 || case.shape[rank - 2..].contains(&0) {
             return Ok(());
         }
@@ -200,7 +200,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn the_greatest_of_every_type_layout_and_window_are_exact() {
+    fn max_pool_of_every_type_layout_and_window_is_exact() {
         for dtype in DType::ALL {
             let cases = input(&[dtype], &Fill::ALL, shape(4, 800));
             let name = format!("max_pool of {dtype}");
@@ -209,7 +209,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn the_means_of_every_type_layout_and_window_are_right() {
+    fn avg_pool_of_every_type_layout_and_window_is_right() {
         for how in [Pool::Mean, Pool::MeanInside] {
             for dtype in DType::ALL {
                 let cases = input(&[dtype], &Fill::TAME, shape(4, 800));

@@ -1,11 +1,11 @@
-//! `quant_matmul` against plain products of what the blocks stand for, in `f64`.
+//! `quant_matmul` against products of the dequantised weights in `f64`.
 
 use bessemer::quant::{self, BlockFormat, Precision, Product, QuantMatrix, Weights};
 use bessemer::{DType, Error, Tensor, pool, simd};
 use bessemer_testing::Array;
 use bessemer_testing::layout::agree;
 
-/// Numbers that look random, between -1 and 1.
+/// Pseudo-random values between -1 and 1.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |_| {
@@ -32,16 +32,16 @@ fn product(x: &[f32], matrix: &QuantMatrix, precision: Precision) -> Vec<f32> {
     to
 }
 
-/// An element of a product.
+/// The reference for an element of a product.
 #[derive(Clone, Copy, Debug, Default)]
 struct Truth {
-    /// Of the activations as they are.
+    /// Product with the exact activations.
     exact: f64,
-    /// Of activations rounded to the nearest 127th of the largest of their 32.
+    /// Product with activations rounded to the nearest 127th of the largest of their block of 32.
     rounded: f64,
-    /// The most that this rounding may bring: half a step of each activation, with the sign of its weight.
+    /// Maximum error of this rounding: half a step of each activation, with the sign of its weight.
     bound: f64,
-    /// What it brings by chance: steps are missed by a number that is uniform between -½ and ½, with variance 1/12.
+    /// Standard deviation of this rounding: the error is uniform between -½ and ½ steps, with variance 1/12.
     deviation: f64,
 }
 
@@ -83,14 +83,14 @@ fn compare(actual: &[f32], truth: &[Truth], right: impl Fn(f64, Truth) -> bool, 
 }
 
 #[test]
-fn exact_products_are_those_of_the_dequantised_weights() {
+fn exact_precision_matches_dequantised_weights() {
     for format in BlockFormat::ALL {
-        // A panel and some rows, more than one tile, few and many vectors.
+        // A full and a partial panel, more than one tile, few and many vectors.
         for (rows, vectors) in [(1, 1), (13, 3), (70, 9), (8, 40)] {
             let (cols, matrix) = (512, matrix(format, rows, 512));
             let x = numbers(vectors * cols, 3);
             let actual = product(&x, &matrix, Precision::Exact);
-            // Sums of 512 products in f32, against a bound that is about 1/254 of their sizes.
+            // Sums of 512 products in f32, against a bound of about 1/254 of their magnitudes.
             let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 1e-3;
             let what = format!("{format} {rows}x{vectors}");
             compare(&actual, &reference(&x, &matrix), right, &what);
@@ -99,7 +99,7 @@ fn exact_products_are_those_of_the_dequantised_weights() {
 }
 
 #[test]
-fn fast_products_stay_within_what_rounding_activations_brings() {
+fn fast_precision_only_adds_activation_rounding() {
     for format in BlockFormat::ALL {
         let (mut squares, mut count) = (0.0, 0);
         for (rows, vectors) in [(1, 1), (13, 3), (40, 9), (40, 19)] {
@@ -109,11 +109,11 @@ fn fast_products_stay_within_what_rounding_activations_brings() {
             for matrix in [matrix.clone(), matrix.repacked()] {
                 let actual = product(&x, &matrix, Precision::Fast);
                 let what = format!("{format} {rows}x{vectors}");
-                // The very integers: what is left are sums in f32. One activation of 512 that is off by one is twice as
-                // much.
+                // The same integers: the remaining error is of sums in f32. One activation of 512 that is off by one is
+                // twice as much.
                 let right = |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * 1e-3;
                 compare(&actual, &truth, right, &what);
-                // Rounding is off by one deviation, truncation would be by two.
+                // The error of rounding is one standard deviation, that of truncation would be two.
                 for (&a, t) in actual.iter().zip(&truth) {
                     squares += ((f64::from(a) - t.exact) / t.deviation).powi(2);
                     count += 1;
@@ -126,11 +126,11 @@ fn fast_products_stay_within_what_rounding_activations_brings() {
 }
 
 #[test]
-fn a_vector_has_the_same_bits_among_others_and_on_one_thread() {
+fn bits_do_not_depend_on_batch_size_or_threads() {
     for format in BlockFormat::ALL {
         let matrix = matrix(format, 200, 512).repacked();
         let mut x = numbers(19 * 512, 11);
-        // As large as rounded activations get.
+        // The maximum magnitude of rounded activations.
         x[..512].fill(1.0);
         x[512..1024].fill(-1.0);
         let all = product(&x, &matrix, Precision::Fast);
@@ -145,7 +145,7 @@ fn a_vector_has_the_same_bits_among_others_and_on_one_thread() {
 }
 
 #[test]
-fn repacked_weights_give_what_rows_give() {
+fn repacked_weights_match_unpacked_rows() {
     for format in BlockFormat::ALL {
         let plain = matrix(format, 21, 768);
         let x = numbers(5 * 768, 13);
@@ -155,14 +155,14 @@ fn repacked_weights_give_what_rows_give() {
         );
         assert_eq!((a.len(), b.len()), (5 * 21, 5 * 21));
         for (a, b) in a.iter().zip(b) {
-            // The same integers; floats are added in another order.
+            // The same integers; floats are summed in another order.
             assert!((a - b).abs() < 1e-4, "{format}: {a} {b}");
         }
     }
 }
 
 #[test]
-fn plain_floats_are_multiplied_too() {
+fn float_weights_are_supported() {
     let values = numbers(9 * 40, 17);
     let wide: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     let half = |f: fn(f32) -> [u8; 2]| values.iter().flat_map(|&v| f(v)).collect::<Vec<u8>>();
@@ -190,8 +190,8 @@ fn plain_floats_are_multiplied_too() {
     }
 }
 
-/// Rows of halves, repacked.
-fn halves(weights: Weights, rows: usize, values: &[f32]) -> QuantMatrix {
+/// Rows of half-precision weights, repacked.
+fn half_matrix(weights: Weights, rows: usize, values: &[f32]) -> QuantMatrix {
     let half = |&v: &f32| match weights {
         Weights::F16 => half::f16::from_f32(v).to_le_bytes(),
         _ => half::bf16::from_f32(v).to_le_bytes(),
@@ -202,7 +202,7 @@ fn halves(weights: Weights, rows: usize, values: &[f32]) -> QuantMatrix {
     matrix.repacked()
 }
 
-/// The product, vector by vector, which halves are multiplied with in `f32`.
+/// The product vector by vector, for which half-precision weights are multiplied in `f32`.
 fn one_by_one(x: &[f32], matrix: &QuantMatrix) -> Vec<f32> {
     let vectors = x.chunks(matrix.cols());
     vectors
@@ -215,22 +215,22 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn many_vectors_times_halves_stay_within_what_16_bits_bring() {
+fn half_weights_in_fixed_point_stay_within_16_bit_rounding() {
     let threads = pool::threads();
     for weights in [Weights::F16, Weights::BF16] {
-        let matrix = halves(weights, 83, &numbers(83 * 700, 17));
+        let matrix = half_matrix(weights, 83, &numbers(83 * 700, 17));
         let x = numbers(70 * 700, 19);
         let actual = product(&x, &matrix, Precision::Fast);
         let truth = reference(&x, &matrix);
-        // The largest of a block is about 1, so that both factors are off by about as much.
+        // The maximum of a block is about 1, so that the errors of both factors are about equal.
         let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 254.0 / 2000.0;
         compare(&actual, &truth, right, &format!("{weights}"));
-        // Bits are those of any number of vectors that is large enough, on any number of threads.
+        // The bits do not depend on the number of vectors, if it is large enough, or of threads.
         pool::set_threads(1);
         let some = product(&x[..31 * 700], &matrix, Precision::Fast);
         assert_eq!(bits(&some), bits(&actual[..31 * 83]), "{weights}");
         pool::set_threads(threads);
-        // Those who ask for more get `f32`.
+        // Exact precision uses `f32`.
         let alone = one_by_one(&x, &matrix);
         let mut fine = vec![0.0; alone.len()];
         let products = &mut [Product {
@@ -243,7 +243,7 @@ fn many_vectors_times_halves_stay_within_what_16_bits_bring() {
 }
 
 #[test]
-fn numbers_that_no_scale_suits_are_multiplied_with_halves_in_f32() {
+fn values_out_of_fixed_point_range_use_f32() {
     let (vectors, cols, rows) = (33, 300, 20);
     let (x, w) = (numbers(vectors * cols, 3), numbers(rows * cols, 5));
     for weights in [Weights::F16, Weights::BF16] {
@@ -251,16 +251,16 @@ fn numbers_that_no_scale_suits_are_multiplied_with_halves_in_f32() {
             let (mut bad_x, mut bad_w) = (x.clone(), w.clone());
             (bad_x[5 * cols + 7], bad_w[3 * cols + 299]) = (bad, bad);
             for (x, w) in [(&bad_x, &w), (&x, &bad_w), (&bad_x, &bad_w)] {
-                let matrix = halves(weights, rows, w);
+                let matrix = half_matrix(weights, rows, w);
                 let all = product(x, &matrix, Precision::Fast);
                 let alone = one_by_one(x, &matrix);
                 assert_eq!(bits(&all), bits(&alone), "{weights} {bad}");
                 assert!(!all.iter().all(|y| y.abs() < 1e30), "{weights} {bad}");
             }
         }
-        // So small that scales would have few bits, or none.
+        // So small that scales would be subnormal or zero.
         let small: Vec<f32> = x.iter().map(|x| x * 1e-36).collect();
-        let matrix = halves(weights, rows, &w);
+        let matrix = half_matrix(weights, rows, &w);
         let all = product(&small, &matrix, Precision::Fast);
         assert_eq!(bits(&all), bits(&one_by_one(&small, &matrix)), "{weights}");
         assert!(all.iter().any(|&y| y != 0.0));
@@ -268,7 +268,7 @@ fn numbers_that_no_scale_suits_are_multiplied_with_halves_in_f32() {
 }
 
 #[test]
-fn several_products_share_a_call() {
+fn grouped_products_match_single_calls() {
     let (a, b) = (matrix(BlockFormat::Q4_0, 20, 256).repacked(), {
         let bytes = numbers(30 * 256, 3);
         let bytes = bytes.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -292,7 +292,7 @@ fn several_products_share_a_call() {
 }
 
 #[test]
-fn numbers_that_are_none_are_not_hidden() {
+fn nan_and_infinity_propagate() {
     let matrix = matrix(BlockFormat::Q4_0, 8, 64).repacked();
     for bad in [f32::NAN, f32::INFINITY] {
         let mut x = numbers(64, 29);
@@ -305,7 +305,7 @@ fn numbers_that_are_none_are_not_hidden() {
 }
 
 #[test]
-fn every_instruction_set_gives_the_same_integers() {
+fn every_simd_level_gives_the_same_integers() {
     let before = simd::level();
     let matrix = matrix(BlockFormat::Q6K, 9, 256);
     let x = numbers(256, 31);
@@ -318,14 +318,14 @@ fn every_instruction_set_gives_the_same_integers() {
     simd::set_level(before);
 }
 
-/// All that a matrix may be made of.
+/// All weight formats.
 fn formats() -> Vec<Weights> {
     let plain = [Weights::F32, Weights::F16, Weights::BF16];
     let blocks = BlockFormat::ALL.into_iter().map(Weights::Block);
     plain.into_iter().chain(blocks).collect()
 }
 
-/// Where the half-precision numbers of a block are.
+/// Offsets of the half-precision scales in a block.
 fn scales(format: BlockFormat) -> &'static [usize] {
     match format {
         BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 => &[0],
@@ -336,7 +336,7 @@ fn scales(format: BlockFormat) -> &'static [usize] {
     }
 }
 
-/// A matrix of any bits that are finite numbers: more than a quantiser makes.
+/// A matrix with arbitrary bits and finite scales, beyond what a quantiser produces.
 fn any_matrix(weights: Weights, [rows, cols]: [usize; 2], seed: u64) -> QuantMatrix {
     let values = numbers(rows * cols, seed);
     let half = |v: f32| half::f16::from_f32(v).to_le_bytes();
@@ -370,7 +370,7 @@ fn rows_of(matrix: &QuantMatrix) -> Vec<f32> {
     all
 }
 
-/// Compares the op with sums in `f64`, within the bound of products of matrices.
+/// Compares the op with sums in `f64`, within the tolerance of matmul.
 fn judge(matrix: &QuantMatrix, vectors: usize, seed: u64) {
     let (rows, cols) = (matrix.rows(), matrix.cols());
     let x = numbers(vectors * cols, seed);
@@ -389,7 +389,7 @@ fn judge(matrix: &QuantMatrix, vectors: usize, seed: u64) {
 }
 
 #[test]
-fn the_op_has_the_very_weights_of_every_format() {
+fn unit_vectors_reproduce_the_weights_of_every_format() {
     for weights in formats() {
         let cols = match weights {
             Weights::Block(_) => 512,
@@ -397,7 +397,7 @@ fn the_op_has_the_very_weights_of_every_format() {
         };
         let matrix = any_matrix(weights, [19, cols], 41);
         let expected = rows_of(&matrix);
-        // Products with unit vectors are weights, the sign of zero aside: all of them by tiles, some by rows.
+        // Products with unit vectors are the weights, apart from the sign of zero: all of them by tiles, some by rows.
         let few: Vec<usize> = (0..4).map(|i| (i * 167 + 11) % cols).collect();
         for picks in [(0..cols).collect(), few] {
             let mut x = vec![0.0_f32; picks.len() * cols];
@@ -433,8 +433,8 @@ fn the_op_is_right_for_every_format_and_number_of_vectors() {
 }
 
 #[test]
-fn the_op_is_right_where_work_is_shared_otherwise() {
-    // Columns shared by SIMD-groups; enough rows for whole teams of them, with a rest; one row; many tiles.
+fn split_k_multi_row_and_tiled_kernels_are_right() {
+    // Columns split across SIMD-groups; enough rows for full threadgroups, with a remainder; one row; many tiles.
     let cases = [
         (1, 4096, 1),
         (70, 4096, 3),
@@ -455,7 +455,7 @@ fn the_op_is_right_where_work_is_shared_otherwise() {
 }
 
 #[test]
-fn what_is_not_finite_stays_in_its_own_vector() {
+fn nonfinite_values_affect_only_their_vector() {
     let matrix = matrix(BlockFormat::Q5_1, 21, 64);
     for vectors in [4, 9] {
         let mut x = numbers(vectors * 64, 61);
@@ -474,7 +474,7 @@ fn what_is_not_finite_stays_in_its_own_vector() {
 }
 
 #[test]
-fn the_op_takes_repacked_weights_and_none() {
+fn the_op_supports_repacked_and_empty_weights() {
     let plain = matrix(BlockFormat::Q4K, 24, 256);
     judge(&plain.repacked(), 3, 67);
     let x = Tensor::from_slice(&numbers(3 * 256, 67), [3, 256]);
@@ -485,7 +485,7 @@ fn the_op_takes_repacked_weights_and_none() {
 }
 
 #[test]
-fn the_op_takes_any_leading_axes_and_views() {
+fn the_op_supports_leading_axes_and_views() {
     let matrix = matrix(BlockFormat::Q8_0, 5, 64);
     let x = Tensor::from_slice(&numbers(6 * 64, 37), [64, 3, 2]).transpose(0, 2);
     let y = x.quant_matmul(&matrix);
@@ -499,7 +499,7 @@ fn the_op_takes_any_leading_axes_and_views() {
 }
 
 #[test]
-fn refuses_other_types_and_lengths() {
+fn rejects_other_dtypes_and_lengths() {
     let matrix = matrix(BlockFormat::Q8_0, 5, 64);
     let error = Tensor::zeros([64], DType::F16)
         .quant_matmul(&matrix)

@@ -1,4 +1,4 @@
-//! Random numbers: what they are exactly, and that they are random enough.
+//! Random values: exact results and statistical properties.
 
 use bessemer::random::{self, Key};
 use bessemer::{DType, Element, Error, Tensor, pool};
@@ -9,7 +9,7 @@ fn values<T: Element>(tensor: &Tensor) -> Vec<T> {
     tensor.to_vec().unwrap()
 }
 
-/// As `f64`, of any float type.
+/// The values of any float type as `f64`.
 fn floats(tensor: &Tensor) -> Vec<f64> {
     values(&tensor.cast(DType::F64))
 }
@@ -22,8 +22,7 @@ fn moments(x: &[f64]) -> [f64; 4] {
     [mean, central(2), central(3), central(4)]
 }
 
-/// Pearson's statistic of counts that should all be equal, as standard deviations from what it is on
-/// average.
+/// Pearson's chi-squared statistic of counts with equal expectations, in standard deviations from its mean.
 fn chi_square(counts: &[usize]) -> f64 {
     let total: usize = counts.iter().sum();
     let expected = total as f64 / counts.len() as f64;
@@ -38,7 +37,7 @@ fn chi_square(counts: &[usize]) -> f64 {
 const N: usize = 1 << 18;
 
 #[test]
-fn the_first_blocks_are_the_published_answers() {
+fn the_generator_matches_the_published_test_vectors() {
     let bits = random::bits(&Key::new(0), [2], DType::U32);
     assert_eq!(values::<u32>(&bits), [0x6b20_0159, 0x99ba_4efe]);
     let bits = random::bits(&Key::new(0), [1], DType::U64);
@@ -82,7 +81,7 @@ fn elements_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn keys_give_streams_of_their_own() {
+fn streams_of_different_keys_are_uncorrelated() {
     let [a, b] = KEY.split_into();
     let keys = [KEY, a, b, KEY.fold_in(0), KEY.fold_in(1), Key::new(1)];
     let streams: Vec<_> = keys
@@ -99,7 +98,7 @@ fn keys_give_streams_of_their_own() {
 }
 
 #[test]
-fn bits_are_all_equally_likely() {
+fn bits_are_uniform() {
     for dtype in [DType::U8, DType::U16, DType::U32, DType::U64] {
         let bits = values::<u64>(&random::bits(&KEY, [N], dtype).cast(DType::U64));
         for byte in 0..dtype.size() {
@@ -120,7 +119,7 @@ fn bits_are_all_equally_likely() {
 }
 
 #[test]
-fn uniform_numbers_are_the_upper_bits() {
+fn uniform_values_are_the_upper_bits() {
     let bits = values::<u32>(&random::bits(&KEY, [1000], DType::U32));
     let unit = values::<f32>(&random::uniform(&KEY, [1000], 0.0, 1.0, DType::F32));
     for (b, u) in bits.iter().zip(&unit) {
@@ -134,12 +133,12 @@ fn uniform_numbers_are_the_upper_bits() {
 }
 
 #[test]
-fn uniform_numbers_fill_their_range_and_nothing_else() {
+fn uniform_values_fill_their_range() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         let x = floats(&random::uniform(&KEY, [N], -1.0, 3.0, dtype));
         assert!(x.iter().all(|x| (-1.0..3.0).contains(x)), "{dtype}");
         let [mean, variance, skew, _] = moments(&x);
-        // bf16 knows 256 places in the range: on average half a place below the middle.
+        // bf16 has 256 values in the range: the mean is half a step below the middle.
         assert!((mean - 1.0).abs() < 0.02, "{dtype} {mean}");
         assert!((variance - 4.0 / 3.0).abs() < 0.02, "{dtype} {variance}");
         assert!(skew.abs() < 0.03, "{dtype} {skew}");
@@ -147,12 +146,12 @@ fn uniform_numbers_fill_their_range_and_nothing_else() {
         for x in &x {
             counts[((x + 1.0) * 16.0) as usize] += 1;
         }
-        // Rounding moves a few numbers of short types to the next place.
+        // Rounding moves a few values of half-precision types to the next step.
         if dtype.size() > 2 {
             assert!(chi_square(&counts).abs() < 5.0, "{dtype}");
         }
     }
-    // Two neighbours: all rounding goes up to the one that is not included.
+    // Two neighbouring floats: everything would round up to the excluded one.
     for (dtype, next) in [
         (DType::F16, 1.0 + 1.0 / 1024.0),
         (DType::BF16, 1.0 + 1.0 / 128.0),
@@ -171,23 +170,23 @@ fn uniform_numbers_fill_their_range_and_nothing_else() {
 }
 
 #[test]
-fn normal_numbers_are_normal() {
+fn normal_values_have_normal_moments() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         let x = floats(&random::normal(&KEY, [N], dtype));
         let n = N as f64;
         let [mean, variance, third, fourth] = moments(&x);
-        // Five standard deviations of each, and the rounding of short types.
+        // Five standard deviations of each, and the rounding of half-precision types.
         let slack = if dtype.size() == 2 { 1e-3 } else { 0.0 };
         assert!(mean.abs() < 5.0 / n.sqrt() + slack, "{dtype} {mean}");
         assert!((variance - 1.0).abs() < 5.0 * (2.0 / n).sqrt() + slack);
         assert!(third.abs() < 5.0 * (15.0 / n).sqrt() + slack, "{third}");
         assert!((fourth - 3.0).abs() < 5.0 * (96.0 / n).sqrt() + slack);
-        // Shares within 1, 2 and 3 standard deviations.
+        // Fractions within 1, 2 and 3 standard deviations.
         for (reach, share) in [(1.0, 0.682_69), (2.0, 0.954_50), (3.0, 0.997_30)] {
             let inside = x.iter().filter(|x| x.abs() < reach).count() as f64 / n;
             assert!((inside - share).abs() < 5e-3, "{dtype} {reach} {inside}");
         }
-        // Neighbours, which come from the same block, are independent; so are their sizes.
+        // Neighbours, which come from the same block, are independent; so are their magnitudes.
         let product = |f: fn(f64) -> f64| {
             let sum: f64 = x.chunks_exact(2).map(|p| f(p[0]) * f(p[1])).sum();
             sum / (n / 2.0)
@@ -203,7 +202,7 @@ fn normal_numbers_are_normal() {
 }
 
 #[test]
-fn integers_are_the_upper_halves_of_products() {
+fn randint_is_the_upper_half_of_the_product() {
     let bits = values::<u64>(&random::bits(&KEY, [1000], DType::U64));
     let product = |b: u64, range: u128| (u128::from(b) * range) >> 64;
     let check = |low: i128, high: i128, dtype: DType| {
@@ -243,7 +242,7 @@ fn scalar(value: i128) -> bessemer::Scalar {
 }
 
 #[test]
-fn truth_has_the_probability_asked_for() {
+fn bernoulli_has_the_requested_probability() {
     for p in [0.0, 0.01, 0.5, 0.9, 1.0] {
         let x = values::<bool>(&random::bernoulli(&KEY, p, [N]));
         let share = x.iter().filter(|&&x| x).count() as f64 / N as f64;
@@ -253,7 +252,7 @@ fn truth_has_the_probability_asked_for() {
 }
 
 #[test]
-fn calls_that_make_no_sense_are_refused() {
+fn rejects_invalid_arguments() {
     let dtype = |t: Tensor| matches!(t.check(), Err(Error::BadDType { .. }));
     assert!(dtype(random::bits(&KEY, [1], DType::I32)));
     assert!(dtype(random::uniform(&KEY, [1], 0.0, 1.0, DType::I32)));
@@ -297,7 +296,7 @@ mod against_the_reference {
 
     const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
-    /// Equal to the last bit, the signs of zeros included.
+    /// Compares bits, including the signs of zeros.
     fn identical(got: &Tensor, expected: &Array) -> Result<(), String> {
         let got = array(got)?;
         if (got.dtype, &got.shape) != (expected.dtype, &expected.shape) {
@@ -340,7 +339,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn bits_are_those_of_the_plain_generator() {
+    fn bits_match_the_reference() {
         on_random_keys("random bits", |key, plain, shape, _| {
             for dtype in [DType::U8, DType::U16, DType::U32, DType::U64] {
                 let expected = reference::bits(plain, shape, dtype);
@@ -351,7 +350,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn floats_of_a_range_are_those_of_the_plain_generator() {
+    fn uniform_matches_the_reference() {
         on_random_keys("random uniform", |key, plain, shape, rng| {
             for dtype in FLOATS {
                 let scale = rng.pick(&[1.0, 1.0, 1e-3, 100.0]);
@@ -367,7 +366,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn normal_floats_are_those_of_the_plain_generator() {
+    fn normal_matches_the_reference() {
         on_random_keys("random normal", |key, plain, shape, _| {
             for dtype in FLOATS {
                 let expected = reference::normal(plain, shape, dtype);
@@ -379,7 +378,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn integers_of_a_range_are_those_of_the_plain_generator() {
+    fn randint_matches_the_reference() {
         on_random_keys("random integers", |key, plain, shape, rng| {
             for dtype in DType::ALL.into_iter().filter(|d| d.is_int()) {
                 let (least, most) = range(dtype);
@@ -400,7 +399,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn truth_is_that_of_the_plain_generator() {
+    fn bernoulli_matches_the_reference() {
         on_random_keys("random truth", |key, plain, shape, rng| {
             let any = rng.unit();
             let p = rng.pick(&[0.0, 1.0, 0.5, any, 1e-9]);
@@ -410,10 +409,10 @@ mod against_the_reference {
     }
 
     #[test]
-    fn long_streams_are_those_of_the_plain_generator() {
+    fn long_streams_match_the_reference() {
         let mut rng = Rng::new(4);
         let (key, plain) = keys(&mut rng);
-        // Several pieces of work, and a last one that is not whole.
+        // Several tasks, and a partial last one.
         let n = 40_001;
         for dtype in FLOATS {
             let expected = reference::normal(plain, &[n], dtype);

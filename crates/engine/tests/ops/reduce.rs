@@ -22,7 +22,7 @@ fn floats(count: usize) -> Vec<f32> {
     noise(count).into_iter().map(|x| x as f32).collect()
 }
 
-/// The reduction of a tensor by a plain loop in `f64`: for each result the elements it is made of.
+/// For each result of a reduction, its elements as `f64`.
 fn groups(x: &Tensor, axes: &[usize]) -> Vec<Vec<f64>> {
     let values = x.to_vec::<f32>().unwrap();
     let shape = x.shape();
@@ -52,7 +52,7 @@ fn close(actual: &[f32], expected: &[f64], tolerance: f64, what: &str) {
     }
 }
 
-/// Views of all sorts, with names.
+/// Views of all kinds, with names.
 fn views() -> Vec<(&'static str, Tensor)> {
     let base = Tensor::from_slice(&floats(7 * 9 * 130), [7, 9, 130]);
     let wide = Tensor::from_slice(&floats(3 * 5000), [3, 5000]);
@@ -75,7 +75,7 @@ fn views() -> Vec<(&'static str, Tensor)> {
 }
 
 #[test]
-fn sums_of_any_axes_of_any_view_are_those_of_a_plain_loop() {
+fn any_axes_of_any_view_match_a_simple_loop() {
     for (name, x) in views() {
         for mask in 0..1_usize << x.rank() {
             let axes: Vec<usize> = (0..x.rank()).filter(|a| mask >> a & 1 == 1).collect();
@@ -193,7 +193,7 @@ fn axes_are_removed_or_kept_with_length_one() {
 }
 
 #[test]
-fn every_type_answers_in_the_type_it_should() {
+fn every_dtype_gives_the_expected_result_dtype() {
     for dtype in DType::ALL {
         let x = Tensor::from_slice(&[1_u8, 0, 1], [3]);
         let x = match dtype {
@@ -253,7 +253,7 @@ fn integers_are_added_in_64_bits_and_wrap_there() {
 }
 
 #[test]
-fn a_long_sum_of_floats_keeps_its_digits() {
+fn long_float_sums_keep_their_precision() {
     let x = Tensor::from_vec(vec![0.1_f32; 10_000_000], [10_000_000]);
     let exact = 10_000_000.0 * f64::from(0.1_f32);
     let y = x.sum(&[], false).item::<f32>().unwrap();
@@ -292,7 +292,7 @@ fn half_precision_is_converted_exactly() {
 }
 
 #[test]
-fn one_nan_makes_the_result_nan_wherever_it_is() {
+fn one_nan_anywhere_makes_the_result_nan() {
     for count in [1, 7, 33, 100, 5000] {
         for at in [0, count / 2, count - 1] {
             let mut data = vec![1.0_f32; count];
@@ -326,7 +326,7 @@ fn one_nan_makes_the_result_nan_wherever_it_is() {
 }
 
 #[test]
-fn nothing_has_a_sum_but_no_least_element() {
+fn empty_axes_have_a_sum_but_no_minimum() {
     let x = Tensor::from_slice(&[0.0_f32; 0], [3, 0]);
     let is = |y: Tensor, expected: f32| {
         for v in y.to_vec::<f32>().unwrap() {
@@ -425,7 +425,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
     assert_eq!(many, one);
 }
 
-/// Compares the first results of `the_number_of_threads_does_not_change_a_bit` with plain loops in `f64`.
+/// Compares the first results of `the_number_of_threads_does_not_change_a_bit` with simple loops in `f64`.
 fn judge_sums(data: &[f32], results: &[Tensor]) {
     let sum = |from: usize, step: usize, count: usize, f: &dyn Fn(f64) -> f64| -> f64 {
         let own = data[from..].iter().step_by(step).take(count);
@@ -502,14 +502,14 @@ fn rows_are_reduced_by_whole_simd_groups() {
         assert_eq!(launches.len(), expected.len(), "{launches:?}");
         for ((kernel, threads), (name, width)) in launches.iter().zip(expected) {
             assert_eq!(kernel, name, "{len} x {rows}");
-            // Where every thread has a result of its own, any group will do.
+            // With one result per thread, any threadgroup size is right.
             assert!(*width == 0 || threads == width, "{len} x {rows}: {threads}");
         }
     }
 }
 
 #[test]
-fn a_variance_far_from_zero_keeps_its_digits() {
+fn variance_with_a_large_mean_keeps_its_precision() {
     let data: Vec<f32> = (0..100_000).map(|i| 10_000.0 + (i % 2) as f32).collect();
     let x = Tensor::from_slice(&data, [100_000]);
     assert_eq!(x.var(&[], false, 0).item::<f32>(), Ok(0.25));
@@ -524,7 +524,7 @@ fn a_variance_far_from_zero_keeps_its_digits() {
 }
 
 #[test]
-fn logsumexp_neither_overflows_nor_forgets_infinities() {
+fn logsumexp_handles_large_values_and_infinities() {
     let lse = |x: &[f32]| {
         Tensor::from_slice(x, [x.len()])
             .logsumexp(&[], false)
@@ -541,12 +541,12 @@ fn logsumexp_neither_overflows_nor_forgets_infinities() {
         Tensor::from_slice(&[-inf, 1.0, inf, -inf, 1.0, 0.0], [2, 3]).logsumexp(&[0], false);
     let column = column.to_vec::<f32>().unwrap();
     assert_eq!([column[0], column[2]], [-inf, inf]);
-    // Metal's logarithm may be a few units off.
+    // Metal's logarithm has an error of a few ulps.
     assert!((column[1] - (1.0 + 2.0_f32.ln())).abs() < 1e-6);
 }
 
 #[test]
-fn norms_of_all_sorts() {
+fn norms_match_worked_values() {
     let x = Tensor::from_slice(&[3.0_f64, -4.0, 0.0, 1e-3], [2, 2]);
     let norm = |p| x.norm(&[1], false, p).to_vec::<f64>().unwrap();
     assert_eq!(norm(1.0), [7.0, 1e-3]);
@@ -603,7 +603,7 @@ pub(crate) mod against_the_reference {
         }
     }
 
-    /// A tensor and some of its axes, in any order and counted from either end; none means all.
+    /// A tensor and some of its axes, in any order and counted from either end; an empty list means all.
     #[derive(Clone, Debug)]
     pub(crate) struct Case {
         pub(crate) x: Input,
@@ -631,7 +631,7 @@ pub(crate) mod against_the_reference {
         })
     }
 
-    /// How many numbers fall together.
+    /// Number of elements per result.
     fn terms(x: &Array, axes: &[isize]) -> usize {
         if axes.is_empty() {
             return x.count();
@@ -655,7 +655,7 @@ pub(crate) mod against_the_reference {
         let of_sizes = |f: Reduce| reduce(f, &x.magnitudes(), axes, *keepdims);
         let size = match f {
             Reduce::Sum => of_sizes(f),
-            // What matters is whether the sum stays in range.
+            // The result depends on whether the sum overflows.
             Reduce::Mean => of_sizes(Reduce::Sum).map(DType::F64, |v| {
                 let sum = v.float();
                 let within = x.dtype == DType::F64 || sum < f64::from(f32::MAX);
@@ -665,14 +665,14 @@ pub(crate) mod against_the_reference {
                     f64::INFINITY
                 })
             }),
-            // What the squares would add up to if the mean were 0.
+            // The sum of squares about a mean of 0.
             Reduce::Var { ddof } => {
                 let n = n as f64;
                 of_sizes(Reduce::Norm { p: 2.0 }).map(DType::F64, |v| {
                     Value::Float(v.float().powi(2) / (n - ddof).max(0.0))
                 })
             }
-            // A root near 0 turns an error of e into one of √e.
+            // Near 0 a square root amplifies an error of e to √e.
             Reduce::Std { .. } => return judge_std(f, n, &got, &expected, &x, case),
             Reduce::LogSumExp if n > 0 => of_sizes(Reduce::Norm { p: f64::INFINITY })
                 .map(DType::F64, |v| {
@@ -695,7 +695,7 @@ pub(crate) mod against_the_reference {
         let Reduce::Std { ddof } = f else {
             unreachable!("of a deviation")
         };
-        // Where the spread is not small against the numbers, the root is as good as the variance.
+        // If the deviation is not small relative to the values, the square root is as accurate as the variance.
         let size = reduce(
             Reduce::Norm { p: 2.0 },
             &x.magnitudes(),
@@ -718,21 +718,21 @@ pub(crate) mod against_the_reference {
     }
 
     #[test]
-    fn sums_and_means_of_every_type_over_any_axes_are_their_reference() {
+    fn sums_and_means_of_every_type_and_axes_match_the_reference() {
         every_type(Reduce::Sum, &Fill::TAME);
         every_type(Reduce::Mean, &Fill::TAME);
     }
 
     #[test]
-    fn sums_and_means_of_special_numbers_are_their_reference() {
+    fn sums_and_means_of_special_values_match_the_reference() {
         every_type(Reduce::Sum, &Fill::ALL);
         every_type(Reduce::Mean, &Fill::ALL);
     }
 
     #[test]
-    fn products_of_every_type_are_their_reference() {
+    fn products_of_every_type_match_the_reference() {
         for dtype in DType::ALL {
-            // Longer products of floats leave the range.
+            // Longer products of floats overflow.
             let name = format!("prod of {dtype}");
             check(&name, 40, cases(&[dtype], &Fill::TAME, 40), |case| {
                 judge(Reduce::Prod, case)
@@ -741,13 +741,13 @@ pub(crate) mod against_the_reference {
     }
 
     #[test]
-    fn extremes_of_every_type_are_exact_and_nan_wins() {
+    fn min_and_max_of_every_type_are_exact_and_propagate_nan() {
         every_type(Reduce::Min, &Fill::ALL);
         every_type(Reduce::Max, &Fill::ALL);
     }
 
     #[test]
-    fn truths_of_every_type_are_their_reference() {
+    fn any_and_all_of_every_type_match_the_reference() {
         every_type(Reduce::Any, &Fill::ALL);
         every_type(Reduce::All, &Fill::ALL);
     }
@@ -763,7 +763,7 @@ pub(crate) mod against_the_reference {
                         axes,
                         keepdims: false,
                     };
-                    // Positive numbers: the bound is relative to the sum itself.
+                    // Positive values: the bound is relative to the sum itself.
                     judge(Reduce::Mean, &case).unwrap_or_else(|e| panic!("{case:?}: {e}"));
                     if dtype != DType::F16 {
                         judge(Reduce::Sum, &case).unwrap_or_else(|e| panic!("{case:?}: {e}"));

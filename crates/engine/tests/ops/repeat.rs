@@ -42,7 +42,7 @@ fn elements_are_repeated_and_tiled() {
 }
 
 #[test]
-fn counts_beyond_memory_are_errors() {
+fn overflowing_counts_are_errors() {
     let x = counted(&[2, 2]);
     for y in [
         x.repeat(usize::MAX, 0),

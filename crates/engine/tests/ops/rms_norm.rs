@@ -14,14 +14,14 @@ fn reference(x: &[f64], weight: &[f64], eps: f64) -> Vec<f64> {
 }
 
 #[test]
-fn rms_norm_is_its_formula() {
+fn every_type_matches_the_formula() {
     for (rows, len) in [(1, 1), (3, 7), (5, 64), (2, 1000), (300, 33)] {
         judge(rows, len);
     }
 }
 
 #[test]
-fn rows_longer_than_a_threadgroup_are_normalised_whole() {
+fn rows_longer_than_a_threadgroup_are_right() {
     // Element by element, and four at once.
     for len in [4099, 9004] {
         launching("rms_norm_loop", || judge(2, len));
@@ -40,7 +40,7 @@ fn judge(rows: usize, len: usize) {
 }
 
 #[test]
-fn views_and_weights_with_gaps_are_read_right() {
+fn strided_views_and_weights_are_read_in_place() {
     let x = numbers(3, 60);
     let (w, down) = (numbers(4, 10), numbers(5, 6));
     let back: Vec<_> = w.iter().rev().copied().collect();
@@ -108,7 +108,7 @@ mod against_the_reference {
 }
 
 #[test]
-fn the_formula_of_simpler_ops_gives_the_same() {
+fn the_decomposition_agrees() {
     let (x, w) = (small_and_large_rows(5, 4, 300), numbers(6, 300));
     let expected = reference(&x, &w, 1e-6);
     let weights = in_every_float(&w, &[300]);

@@ -2,7 +2,7 @@ use bessemer::{DType, Error, RopeOptions, RopeScaling, RopeStyle, RopeTable, Ten
 
 use crate::data::{assert_agrees, in_every_float, numbers, values};
 
-/// Turns `[rows, dim]` with these positions and frequencies.
+/// Rotates `[rows, dim]` with these positions and frequencies.
 fn reference(x: &[f64], dim: usize, at: &[f64], f: &[f64], style: RopeStyle) -> Vec<f64> {
     let mut y = x.to_vec();
     for (r, row) in y.chunks_mut(dim).enumerate() {
@@ -18,8 +18,9 @@ fn reference(x: &[f64], dim: usize, at: &[f64], f: &[f64], style: RopeStyle) -> 
     y
 }
 
-/// Compares rotated numbers up to 4 with the truth: neither of a pair grows past the sum of both. `reach` is the largest
-/// angle.
+/// Compares rotated values of magnitude up to 4 with exact ones: neither of a pair exceeds the sum of both. `reach` is
+/// the
+/// largest angle.
 #[track_caller]
 fn judge(y: &Tensor, expected: &[f64], reach: usize) {
     assert_agrees("rope", reach, y, expected, Some(&vec![8.0; expected.len()]));
@@ -31,7 +32,7 @@ fn plain(dims: usize) -> Vec<f64> {
 }
 
 #[test]
-fn rope_turns_pairs_by_their_position() {
+fn rope_rotates_pairs_by_position() {
     let (batch, heads, seq, dim) = (2, 3, 5, 16);
     let x = numbers(1, batch * heads * seq * dim);
     for style in [RopeStyle::HalfSplit, RopeStyle::Interleaved] {
@@ -55,7 +56,7 @@ fn rope_turns_pairs_by_their_position() {
 }
 
 #[test]
-fn positions_may_be_given_for_all_or_for_each_of_the_batch() {
+fn positions_may_be_shared_or_per_batch_element() {
     let x = numbers(2, 2 * 3 * 4 * 8);
     let options = RopeOptions::default();
     let all = [5.0_f32, 0.0, 100_000.0, 3.0];
@@ -75,7 +76,7 @@ fn positions_may_be_given_for_all_or_for_each_of_the_batch() {
 }
 
 #[test]
-fn positions_may_be_fractions_and_frequencies_more_than_a_turn() {
+fn fractional_positions_and_frequencies_above_one_revolution_are_right() {
     let x = numbers(7, 2 * 3 * 4);
     let frequencies = [7.5, -0.25];
     let table = Tensor::from_slice(&frequencies, [2]);
@@ -102,7 +103,7 @@ fn transposed_heads_are_read_in_place() {
 }
 
 #[test]
-fn scores_depend_on_the_distance_of_positions_only() {
+fn scores_depend_only_on_relative_positions() {
     let (q, k) = (numbers(4, 8), numbers(5, 8));
     let (qs, ks) = (in_every_float(&q, &[1, 8]), in_every_float(&k, &[1, 8]));
     for (q, k) in qs.iter().zip(&ks) {
@@ -113,7 +114,7 @@ fn scores_depend_on_the_distance_of_positions_only() {
             assert_eq!((q.len(), k.len()), (8, 8));
             q.iter().zip(&k).map(|(a, b)| a * b).sum()
         };
-        // Eight products of numbers up to 6, each rounded once.
+        // Eight products of values up to 6, each rounded once.
         let near = match q.dtype() {
             DType::F64 => 1e-9,
             dtype => 8.0 * 36.0 * bessemer_testing::number::epsilon(dtype),
@@ -123,7 +124,7 @@ fn scores_depend_on_the_distance_of_positions_only() {
 }
 
 #[test]
-fn scalings_give_the_frequencies_of_their_definitions() {
+fn scalings_match_their_definitions() {
     let frequencies = |scaling| {
         let options = RopeOptions {
             scaling,
@@ -175,7 +176,7 @@ fn scalings_give_the_frequencies_of_their_definitions() {
 }
 
 #[test]
-fn a_table_may_come_from_the_caller() {
+fn tables_accept_given_frequencies() {
     let x = numbers(6, 3 * 4);
     let table = Tensor::from_slice(&[0.5_f32, 0.25], [2]);
     let table = RopeTable::new(&table, RopeStyle::HalfSplit, 2.0).unwrap();
@@ -187,7 +188,7 @@ fn a_table_may_come_from_the_caller() {
 }
 
 #[test]
-fn rejects_what_cannot_turn() {
+fn rejects_invalid_options_and_shapes() {
     let x = Tensor::zeros([3, 4], DType::F32);
     let with = |dims, base| RopeOptions {
         dims,
@@ -307,7 +308,7 @@ mod against_the_reference {
             factor: attention_factor(ours),
         };
         let array = x.array();
-        // A pair turns with its length: neither number grows past the sum of both.
+        // A rotation preserves the norm of a pair: neither value exceeds the sum of both.
         let largest = array
             .to_floats()
             .into_iter()

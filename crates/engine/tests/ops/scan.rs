@@ -14,7 +14,7 @@ fn noise(count: usize) -> Vec<f32> {
 }
 
 #[test]
-fn sums_so_far_are_those_of_a_plain_loop() {
+fn cumsum_matches_a_simple_loop() {
     for count in [1, 7, 128, 1023, 1024, 5000, 300_000] {
         let data = noise(count);
         let x = Tensor::from_slice(&data, [count]);
@@ -36,7 +36,7 @@ fn sums_so_far_are_those_of_a_plain_loop() {
 }
 
 #[test]
-fn every_axis_of_every_layout_serves() {
+fn every_axis_of_every_layout_is_supported() {
     let x = Tensor::from_slice(&noise(5 * 6 * 700), [5, 6, 700]);
     for axis in 0..3 {
         for x in [x.clone(), x.permute(&[2, 0, 1]), x.flip(&[0, 2])] {
@@ -71,7 +71,7 @@ fn integers_are_added_in_64_bits() {
 }
 
 #[test]
-fn from_a_nan_on_all_are_nan() {
+fn all_values_after_a_nan_are_nan() {
     let mut data = vec![1.0_f32; 3000];
     data[1500] = f32::NAN;
     let x = Tensor::from_slice(&data, [3000]);
@@ -93,7 +93,7 @@ fn the_number_of_threads_does_not_change_a_bit() {
 }
 
 #[test]
-fn nothing_stays_nothing_and_a_missing_axis_is_an_error() {
+fn empty_axes_stay_empty_and_missing_axes_are_errors() {
     let x = Tensor::from_slice(&[0.0_f32; 0], [2, 0]);
     assert_eq!(*x.cumsum(1).shape(), [2, 0]);
     assert_eq!(x.cumsum(1).to_vec::<f32>().unwrap(), [0.0; 0]);
@@ -112,7 +112,7 @@ mod against_the_reference {
     use crate::axis::{along_an_axis, place_of};
 
     #[test]
-    fn sums_so_far_of_every_type_layout_and_axis_are_right() {
+    fn cumsum_of_every_type_layout_and_axis_is_right() {
         along_an_axis("cumsum", &Fill::TAME, 400, |case, axis, _| {
             let (x, t) = (case.array(), case.tensor());
             let size = cumsum(&x.magnitudes(), axis);
@@ -122,8 +122,8 @@ mod against_the_reference {
     }
 
     #[test]
-    fn products_so_far_of_every_type_layout_and_axis_are_right() {
-        // Longer products of floats leave the range.
+    fn cumprod_of_every_type_layout_and_axis_is_right() {
+        // Longer products of floats overflow.
         along_an_axis("cumprod", &Fill::TAME, 40, |case, axis, _| {
             let n = case.shape[place_of(case, axis)];
             let expected = cumprod(&case.array(), axis);
@@ -132,7 +132,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn the_largest_so_far_of_every_type_layout_and_axis_are_exact() {
+    fn cummax_of_every_type_layout_and_axis_is_exact() {
         along_an_axis("cummax", &Fill::ALL, 400, |case, axis, _| {
             let expected = cummax(&case.array(), axis);
             agree("cummax", 1, &case.tensor().cummax(axis), &expected, None)

@@ -5,7 +5,7 @@ use bessemer::{DType, Error, Tensor, explain};
 use crate::data::counted;
 
 #[test]
-fn scatter_puts_the_last_and_adds_all() {
+fn duplicates_overwrite_in_scatter_and_accumulate_in_scatter_add() {
     let x = Tensor::zeros([2, 3], DType::F32);
     let indices = Tensor::from_slice(&[0, 0, -1, 1, 1, 1], [2, 3]);
     let source = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3]);
@@ -34,7 +34,7 @@ fn scatter_puts_the_last_and_adds_all() {
 }
 
 #[test]
-fn a_dying_tensor_is_updated_in_place() {
+fn a_dead_input_is_updated_in_place() {
     let make = || Tensor::zeros([64, 64], DType::F32).contiguous() + 1.0;
     let source = Tensor::ones([1, 64], DType::F32) * 5.0;
     let indices = Tensor::from_vec(vec![2_i64; 64], [1, 64]);
@@ -44,7 +44,7 @@ fn a_dying_tensor_is_updated_in_place() {
 }
 
 #[test]
-fn indices_out_of_range_are_errors_and_nothing_is_lost() {
+fn indices_out_of_range_are_errors_and_keep_the_input() {
     for index in [3_i64, -4, i64::MIN, i64::MAX] {
         let big = Tensor::ones([3, 1000], DType::F32).contiguous() * 2.0;
         let mut places = vec![0_i64; 1000];
@@ -63,9 +63,9 @@ fn indices_out_of_range_are_errors_and_nothing_is_lost() {
 }
 
 #[test]
-fn long_and_few_columns_are_scattered_to_in_order() {
-    // Few columns and many columns, each named more than once.
-    // The last ones are so many that they are sorted first.
+fn duplicates_are_applied_in_order_for_few_and_many_columns() {
+    // Few columns and many columns, with duplicate indices.
+    // The last cases have so many indices that they are sorted first.
     let cases = [
         (50, 1, 700),
         (7, 3, 100),
@@ -100,7 +100,7 @@ fn long_and_few_columns_are_scattered_to_in_order() {
 }
 
 #[test]
-fn indices_that_are_sorted_first_are_errors_all_the_same() {
+fn sorted_indices_out_of_range_are_errors() {
     let mut places: Vec<i64> = (0..1000).collect();
     places[777] = 5000;
     let x = Tensor::zeros([5000], DType::F32);
@@ -136,7 +136,7 @@ mod against_the_reference {
     use crate::axis::{another, in_all_sizes, indices, often, place_of, some_of};
 
     #[test]
-    fn every_type_layout_and_axis_is_scattered_to() {
+    fn every_type_layout_and_axis_is_right() {
         in_all_sizes("scatter", 500, |case, axis, rng| {
             let mut shape = case.shape.clone();
             let len = shape[place_of(case, axis)];

@@ -5,7 +5,7 @@ use bessemer::{DType, Error, Tensor, explain};
 use crate::data::counted;
 
 #[test]
-fn a_dying_tensor_is_updated_in_place_and_a_living_one_is_not() {
+fn dead_inputs_are_updated_in_place_and_live_ones_are_not() {
     let make = || Tensor::zeros([64, 64], DType::F32).contiguous() + 1.0;
     let source = Tensor::ones([1, 64], DType::F32) * 5.0;
     let living = make();
@@ -17,7 +17,7 @@ fn a_dying_tensor_is_updated_in_place_and_a_living_one_is_not() {
     let plan = explain(&[&y]).unwrap();
     assert!(plan.steps.last().unwrap().in_place, "{plan}");
     assert_eq!(y.sum(&[], false).item::<f32>(), Ok(4096.0 + 64.0 * 4.0));
-    // The source has the shape of the result but is not what the result begins as.
+    // The source has the shape of the result, but must not be donated.
     let zeros = Tensor::zeros([64, 64], DType::F32);
     let y = zeros.slice_update(&make(), &[0, 0]);
     assert_eq!(y.sum(&[], false).item::<f32>(), Ok(4096.0));
@@ -39,7 +39,7 @@ fn a_cache_grows_without_copies() {
 }
 
 #[test]
-fn blocks_of_any_layout_are_put_in_place() {
+fn sources_of_any_layout_are_written() {
     let x = counted(&[4, 5]);
     let block = counted(&[2, 3]).t().slice(1, None, None, -1).t();
     let y = x.slice_update(&block, &[1, 2]);
@@ -59,7 +59,7 @@ fn blocks_of_any_layout_are_put_in_place() {
 }
 
 #[test]
-fn blocks_that_do_not_fit_are_errors() {
+fn rejects_sources_out_of_range() {
     let x = counted(&[3, 4]);
     let zero = Tensor::from_slice(&[0], [1]);
     let column = Tensor::from_slice(&[0; 3], [3, 1]);
@@ -93,7 +93,7 @@ mod against_the_reference {
     use crate::axis::{another, in_all_sizes, often};
 
     #[test]
-    fn blocks_of_every_type_layout_and_shape_are_put_in_place() {
+    fn every_type_layout_and_shape_is_right() {
         in_all_sizes("slice_update", 500, |case, _, rng| {
             let mut block = Vec::new();
             let mut start = Vec::new();

@@ -2,7 +2,8 @@ use bessemer::{DType, Error, Tensor};
 
 use crate::data::{assert_agrees, in_every_float, launching, numbers, values};
 
-/// Softmax of `[outer, len, inner]` along the middle axis, or its logarithm, and what the error is relative to.
+/// Softmax of `[outer, len, inner]` along the middle axis, or its logarithm, and the magnitude that errors are relative
+/// to.
 fn reference(x: &[f64], len: usize, inner: usize, log: bool) -> [Vec<f64>; 2] {
     let [mut y, mut size] = [vec![0.0; x.len()], vec![0.0; x.len()]];
     for outer in 0..x.len() / (len * inner) {
@@ -26,7 +27,7 @@ fn reference(x: &[f64], len: usize, inner: usize, log: bool) -> [Vec<f64>; 2] {
     [y, size]
 }
 
-/// Compares both ops along an axis of a tensor that shows these numbers.
+/// Compares both ops along an axis of a tensor with these values.
 #[track_caller]
 fn judge(t: &Tensor, x: &[f64], axis: usize) {
     let len = t.shape()[axis];
@@ -41,7 +42,7 @@ fn judge(t: &Tensor, x: &[f64], axis: usize) {
 }
 
 #[test]
-fn softmax_is_its_formula_along_every_axis() {
+fn every_axis_matches_the_formula() {
     for shape in [
         [3, 5, 7],
         [1, 1, 1],
@@ -58,10 +59,10 @@ fn softmax_is_its_formula_along_every_axis() {
 }
 
 #[test]
-fn rows_longer_than_a_threadgroup_are_summed_whole() {
+fn rows_longer_than_a_threadgroup_are_right() {
     for (shape, axis) in [([2, 4099], 1), ([4099, 3], 0), ([1, 20_000], 1)] {
         let mut x = numbers(1, shape.iter().product());
-        // The largest is the very last: nobody may forget the tail.
+        // The maximum is the last element, so that the tail matters.
         x[shape[0] * shape[1] - 1] = 12.0;
         launching("softmax_loop", || {
             for t in in_every_float(&x, &shape) {
@@ -72,7 +73,7 @@ fn rows_longer_than_a_threadgroup_are_summed_whole() {
 }
 
 #[test]
-fn views_give_what_copies_give() {
+fn views_match_contiguous_copies() {
     let x = numbers(2, 6 * 8 * 10);
     for t in in_every_float(&x, &[6, 8, 10]) {
         let views = [
@@ -115,7 +116,7 @@ fn infinities_and_nan_follow_numpy() {
 }
 
 #[test]
-fn integers_answer_in_their_float() {
+fn integers_give_floats() {
     let x = Tensor::from_slice(&[1_i32, 1], [2]).softmax(0);
     assert_eq!(x.dtype(), DType::F64);
 }
@@ -171,7 +172,7 @@ mod against_the_reference {
                     })
                 });
                 agree("softmax", n, &t.softmax(axis), &expected, Some(&size))?;
-                // Of the largest number and the logarithm of the sum, whichever is larger.
+                // The larger of the maximum magnitude and the logarithm of the sum.
                 let expected = log_softmax(&x, axis);
                 let size = expected.map(DType::F64, |v| Value::Float(v.float().abs() + 8.0));
                 agree(
@@ -187,7 +188,7 @@ mod against_the_reference {
 }
 
 #[test]
-fn the_formula_of_simpler_ops_gives_the_same() {
+fn the_decomposition_agrees() {
     let x = numbers(5, 4 * 30 * 6);
     for t in in_every_float(&x, &[4, 30, 6]) {
         for (axis, len, inner) in [(0, 4, 180), (1, 30, 6), (2, 6, 1)] {
@@ -202,7 +203,7 @@ fn the_formula_of_simpler_ops_gives_the_same() {
 }
 
 #[test]
-fn what_is_minus_infinity_weighs_nothing_in_a_row_of_any_length() {
+fn minus_infinity_has_zero_weight_in_rows_of_any_length() {
     for len in [6, 5000] {
         let mut row = vec![f32::NEG_INFINITY; len];
         row[len - 2..].fill(1.0);

@@ -9,7 +9,7 @@ fn bits(x: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn elements_come_in_order_equal_ones_as_they_were() {
+fn the_order_is_ascending_and_stable() {
     for count in [1, 2, 3, 50, 199, 200, 1000, 5000, 40_000, 200_000] {
         let data: Vec<f32> = noise(count).into_iter().map(|x| x as f32).collect();
         let mut indices: Vec<i64> = (0..count as i64).collect();
@@ -83,7 +83,7 @@ fn every_axis_of_every_layout_is_sorted() {
 }
 
 #[test]
-fn nothing_is_sorted_and_a_missing_axis_is_an_error() {
+fn empty_axes_stay_empty_and_missing_axes_are_errors() {
     let x = Tensor::from_slice(&[0.0_f32; 0], [0, 3]);
     assert_eq!(*x.sort(0).shape(), [0, 3]);
     assert!(x.sort(0).eval().is_ok());

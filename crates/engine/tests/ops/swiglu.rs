@@ -11,7 +11,7 @@ fn geglu(g: f64, u: f64) -> f64 {
 }
 
 #[test]
-fn gated_activations_are_their_formulas_in_every_type() {
+fn every_type_matches_the_formula() {
     let (g, u) = (numbers(1, 300), numbers(2, 300));
     let of = |f: fn(f64, f64) -> f64| -> Vec<f64> {
         let pairs = g.iter().zip(&u);
@@ -26,7 +26,7 @@ fn gated_activations_are_their_formulas_in_every_type() {
 }
 
 #[test]
-fn a_gate_is_one_pass_in_half_precision_too() {
+fn half_precision_is_one_pass_too() {
     let (g, u) = (numbers(3, 64), numbers(4, 64));
     let expected: Vec<f64> = g.iter().zip(&u).map(|(&g, &u)| swiglu(g, u)).collect();
     let ups = in_every_float(&u, &[64]);
@@ -34,7 +34,7 @@ fn a_gate_is_one_pass_in_half_precision_too() {
         let y = gate.swiglu(up);
         assert_eq!(explain(&[&y]).unwrap().steps.len(), 1);
         assert_agrees("swiglu", 1, &y, &expected, None);
-        // The other way round is another number: the gate is the one that is activated.
+        // Swapped operands give another result: only the gate is activated.
         assert!(
             bessemer_testing::layout::array(&y)
                 != bessemer_testing::layout::array(&up.swiglu(gate))
@@ -65,7 +65,7 @@ mod against_the_reference {
     use crate::axis::pair;
 
     #[test]
-    fn gates_of_every_type_layout_and_broadcast_are_right() {
+    fn every_type_layout_and_broadcast_is_right() {
         type Both = (
             &'static str,
             fn(&Tensor, &Tensor) -> Tensor,

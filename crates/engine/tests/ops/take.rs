@@ -5,7 +5,7 @@ use bessemer::{DType, Error, Tensor};
 use crate::data::counted;
 
 #[test]
-fn rows_are_taken_by_index_of_any_type_and_shape() {
+fn indices_of_any_type_and_shape_select_rows() {
     let x = counted(&[3, 4]);
     for dtype in [
         DType::I8,
@@ -43,7 +43,7 @@ fn rows_are_taken_by_index_of_any_type_and_shape() {
 }
 
 #[test]
-fn long_takes_are_those_of_a_plain_loop() {
+fn long_takes_match_a_simple_loop() {
     for (rows, width) in [(1000, 1), (1000, 2), (500, 4), (100, 300)] {
         let x = counted(&[rows, width]);
         let data = x.to_vec::<i32>().unwrap();
@@ -74,7 +74,7 @@ fn long_takes_are_those_of_a_plain_loop() {
 }
 
 #[test]
-fn a_mask_chooses_elements() {
+fn a_mask_selects_elements() {
     let x = counted(&[2, 3]);
     let mask = x.rem(2).eq(0);
     let y = x.masked_select(&mask);
@@ -128,14 +128,14 @@ fn indices_out_of_range_are_errors() {
 }
 
 #[test]
-fn an_index_out_of_range_harms_nothing_else() {
+fn an_index_out_of_range_affects_only_its_dependents() {
     let x = counted(&[40, 8]);
     let good = Tensor::from_slice(&[39, 0], [2]);
     let bad = Tensor::from_slice(&[1, 40, -41, 2], [4]);
     let (right, wrong) = (x.take(0, &good), x.take(0, &bad));
     let (after, apart) = (&wrong + 1, &x + 1);
     bessemer::eval(&[&right, &wrong, &after, &apart]).ok();
-    // What was computed from it has the error too, in the words of the op that met it.
+    // Everything computed from it returns the same error, with the name of the op that failed.
     for y in [&wrong, &after] {
         let error = y.to_vec::<i32>().unwrap_err();
         assert!(
@@ -188,7 +188,7 @@ mod against_the_reference {
     use crate::axis::{another, in_all_sizes, indices, place_of, some_of};
 
     #[test]
-    fn every_type_layout_and_axis_is_taken_from() {
+    fn take_of_every_type_layout_and_axis_is_right() {
         in_all_sizes("take", 500, |case, axis, rng| {
             let len = case.shape[place_of(case, axis)];
             let shape = match rng.below(4) {
@@ -205,9 +205,9 @@ mod against_the_reference {
     }
 
     #[test]
-    fn every_type_and_layout_is_chosen_from_by_masks_that_broadcast() {
+    fn masked_select_of_every_type_and_layout_is_right() {
         in_all_sizes("masked_select", 500, |case, axis, rng| {
-            // As many of the last axes as a random one has behind it, some of them of length 1.
+            // A random number of trailing axes, some of them of length 1.
             let own = &case.shape[place_of(case, axis) * rng.below(2)..];
             let shape: Vec<_> = own
                 .iter()

@@ -16,8 +16,8 @@ fn triples(first: DType, rest: DType, fills: &'static [Fill]) -> impl Strategy<V
 }
 
 #[test]
-fn every_function_of_the_table_is_its_reference() {
-    // Small integers, of which every function is exact.
+fn every_function_matches_the_reference() {
+    // Small integers, for which every function is exact.
     let floats = |x: &[f64]| Array::floats(DType::F32, &[x.len()], x);
     let x = floats(&[1.0, -2.0, 0.0, 3.0]);
     let (y, z) = (
@@ -37,7 +37,7 @@ fn every_function_of_the_table_is_its_reference() {
 }
 
 #[test]
-fn select_takes_one_or_the_other_of_every_type() {
+fn select_supports_every_type() {
     for dtype in DType::ALL {
         check(
             &format!("select of {dtype}"),
@@ -58,7 +58,7 @@ fn select_takes_one_or_the_other_of_every_type() {
 }
 
 #[test]
-fn clamp_keeps_numbers_of_every_type_within_bounds() {
+fn clamp_supports_every_type() {
     for dtype in DType::ALL {
         check(
             &format!("clamp of {dtype}"),
@@ -100,7 +100,7 @@ fn mul_add_rounds_once_in_every_type() {
 }
 
 #[test]
-fn lerp_goes_from_one_number_to_the_other() {
+fn lerp_interpolates_between_two_values() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         check(
             &format!("lerp of {dtype}"),
@@ -125,7 +125,7 @@ fn lerp_goes_from_one_number_to_the_other() {
 }
 
 #[test]
-fn types_meet_in_all_three_places() {
+fn all_three_operands_are_promoted() {
     for first in [DType::U8, DType::I32, DType::F16] {
         for rest in [DType::I8, DType::U32, DType::BF16] {
             check(

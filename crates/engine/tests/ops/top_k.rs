@@ -5,9 +5,9 @@ use bessemer::{DType, Error, Tensor};
 use crate::order::{noise, order};
 
 #[test]
-fn the_greatest_and_least_come_in_order_ties_by_the_first_index() {
+fn results_are_ordered_with_ties_by_index() {
     for count in [1, 5, 300, 5000] {
-        // As few digits as the smaller type has, so that the same are equal in both.
+        // No more digits than the smaller type has, so that the same elements are equal in both.
         let data: Vec<f64> = noise(count)
             .into_iter()
             .map(|x| f64::from(x as f32))
@@ -42,7 +42,7 @@ fn the_greatest_and_least_come_in_order_ties_by_the_first_index() {
 }
 
 #[test]
-fn none_are_found_and_nonsense_is_an_error() {
+fn k_may_be_zero_but_not_larger_than_the_axis() {
     let x = Tensor::from_slice(&[1, 2, 3], [3]);
     let (values, indices) = x.topk(4, 0, true);
     assert!(matches!(values.eval(), Err(Error::BadShape { .. })));
@@ -76,7 +76,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn the_extremes_of_every_type_layout_and_axis_are_found() {
+    fn every_type_layout_and_axis_is_right() {
         in_all_sizes("topk", 700, |case, axis, rng| {
             let k = rng.below(case.shape[place_of(case, axis)] + 1);
             judge(case, k, axis, true)?;
@@ -85,7 +85,7 @@ mod against_the_reference {
     }
 
     #[test]
-    fn the_extremes_of_long_rows_and_columns_of_every_type_are_found() {
+    fn long_rows_and_columns_of_every_type_are_right() {
         for dtype in DType::ALL {
             for (shape, fill) in [([2, 1500], Fill::Special), ([2000, 2], Fill::Wide)] {
                 let x = Input::new(dtype, &shape, fill, 7);

@@ -58,7 +58,7 @@ mod against_the_reference {
     use crate::axis::in_all_sizes;
 
     #[test]
-    fn every_type_and_layout_ends_at_its_diagonal() {
+    fn every_type_and_layout_is_right() {
         in_all_sizes("triangle", 700, |case, _, rng| {
             if case.shape.len() < 2 {
                 return Ok(());

@@ -8,7 +8,7 @@ use bessemer_testing::reference::unary::{Unary, unary};
 use bessemer_testing::tolerance::on_metal;
 
 #[test]
-fn every_function_of_every_type_in_every_layout_is_its_reference() {
+fn every_function_type_and_layout_matches_the_reference() {
     for &f in Unary::ALL {
         for dtype in DType::ALL {
             let cases = input(&[dtype], &Fill::ALL, shape(4, 1000));
@@ -17,7 +17,7 @@ fn every_function_of_every_type_in_every_layout_is_its_reference() {
                 assert!(matches!(f.call(&x).check(), Err(Error::BadDType { .. })));
                 continue;
             }
-            // A conversion before it makes it a kernel of its own.
+            // A conversion before the function makes it a separate kernel.
             let converts = f
                 .dtype(dtype)
                 .is_some_and(|to| to.is_float() && to != dtype);
@@ -33,7 +33,7 @@ fn every_function_of_every_type_in_every_layout_is_its_reference() {
 }
 
 #[test]
-fn every_function_of_every_half_precision_number_is_its_reference() {
+fn every_function_matches_the_reference_on_every_half_precision_value() {
     for dtype in [DType::F16, DType::BF16] {
         let numbers = (0..=u16::MAX).map(|bits| {
             Value::Float(match dtype {
@@ -46,9 +46,9 @@ fn every_function_of_every_half_precision_number_is_its_reference() {
 }
 
 #[test]
-fn every_function_of_single_and_double_precision_numbers_of_all_sizes_is_its_reference() {
+fn every_function_matches_the_reference_on_f32_and_f64_of_all_magnitudes() {
     let mut rng = Rng::new(7);
-    // All signs and exponents, and where functions change their ways: around 0 and 1.
+    // All signs and exponents, and the branch points of functions: around 0 and 1.
     let mut draw = |count: usize, bits: &dyn Fn(u64) -> f64| {
         let mut all: Vec<_> = (0..count).map(|_| bits(rng.bits())).collect();
         all.extend((0..count).map(|_| rng.normal() * 4.0));
@@ -63,7 +63,7 @@ fn every_function_of_single_and_double_precision_numbers_of_all_sizes_is_its_ref
     sweep(&Array::floats(DType::F64, &[doubles.len()], &doubles));
 }
 
-/// All functions of all these numbers; reports every function that is off, with the number it is off at.
+/// Compares all functions on all these values; reports every function that is wrong, with its argument.
 fn sweep(x: &Array) {
     let t = tensor(x);
     let mut wrong = Vec::new();

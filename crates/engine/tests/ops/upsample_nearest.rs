@@ -17,7 +17,7 @@ fn every_element_becomes_a_block() {
 }
 
 #[test]
-fn rejects_scales_and_ranks_that_do_not_serve() {
+fn rejects_unsupported_scales_and_ranks() {
     let x = Tensor::zeros([1, 1, 2], DType::F32);
     let error = x.upsample_nearest(0).check().unwrap_err();
     assert!(

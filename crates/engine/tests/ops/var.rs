@@ -5,7 +5,7 @@ use bessemer_testing::reference::reduce::Reduce;
 use crate::reduce::against_the_reference::{cases, judge};
 
 #[test]
-fn variances_and_deviations_of_every_type_are_their_reference() {
+fn every_type_matches_the_reference() {
     for f in [
         Reduce::Var { ddof: 0.0 },
         Reduce::Var { ddof: 1.0 },
