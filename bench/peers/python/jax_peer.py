@@ -1,4 +1,4 @@
-"""JAX on the CPU, every function compiled as a whole."""
+"""JAX on the CPU, with every function jit-compiled."""
 
 import os
 
@@ -38,7 +38,7 @@ class Library:
         if function is None:
             return None
         arrays = [jnp.asarray(a).astype(TYPES[d]) for a, d in zip(case.arrays, case.dtypes)]
-        # The shape of a masked selection depends on the data, which a compiled function cannot have.
+        # The shape of a masked selection depends on the data, which jit does not support.
         compiled = function if case.op == "masked_select" else jax.jit(function)
         first = jax.block_until_ready(compiled(*arrays))
         if isinstance(first, (list, tuple)):

@@ -71,7 +71,7 @@ class Library:
     def __init__(self):
         self.package, path = find()
         self.llama = functions(path)
-        # Warnings would fill the pipe that nobody reads so quickly.
+        # Warnings could fill the pipe faster than it is read.
         self.silence = c.CFUNCTYPE(None, c.c_int, c.c_char_p, c.c_void_p)(lambda *_: None)
         self.llama.llama_log_set(c.cast(self.silence, c.c_void_p), None)
         self.llama.llama_backend_init()
@@ -114,8 +114,8 @@ class Library:
         self.model = llama.llama_model_load_from_file(model["path"].encode(), llama.llama_model_default_params())
         if not self.model:
             raise RuntimeError(f"cannot load {model['path']}")
-        # Tokens of a context, of a batch and of a piece of a batch: a prompt is one. All else is as the library has
-        # it: weights repacked, and flash attention where it finds it faster.
+        # Tokens of the context, of a batch and of a micro-batch: a prompt is one. Everything else is the library's
+        # default: repacked weights, and flash attention if it is faster.
         parameters = llama.llama_context_default_params()
         context = max(512, -(-count // 256) * 256)
         parameters.start[:] = [context, context, context]
@@ -140,7 +140,7 @@ class Library:
             raise RuntimeError("the sequence cannot be shortened")
 
     def forward(self, ids):
-        """The logits after the last of these tokens, where the library keeps them."""
+        """The logits after the last of these tokens, in the library's memory."""
         batch = self.llama.llama_batch_get_one(c.addressof(ids), len(ids))
         if self.llama.llama_decode(self.context, batch) != 0:
             raise RuntimeError("llama_decode failed")

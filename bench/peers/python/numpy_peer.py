@@ -1,4 +1,4 @@
-"""NumPy, written as people write it."""
+"""NumPy, in idiomatic code."""
 
 import numpy as np
 

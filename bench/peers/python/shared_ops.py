@@ -1,10 +1,10 @@
-"""Ops that NumPy, JAX and MLX spell alike. `xp` is the library's module."""
+"""Ops with the same API in NumPy, JAX and MLX. `xp` is the library's module."""
 
 import numpy as np
 
 
 def ops(xp):
-    """Op name to function of the operands."""
+    """Maps op names to functions of the operands."""
     names = {
         "neg": "negative",
         "abs": "abs",
@@ -93,7 +93,7 @@ def ops(xp):
 
 
 def parametric(xp, case):
-    """Ops that take the case's axis or numbers."""
+    """Ops that take the case's axis or parameters."""
     axis = case.axis()
     found = {
         op: (lambda function: lambda x: function(x, axis=axis))(getattr(xp, op))
@@ -114,7 +114,7 @@ def parametric(xp, case):
 
 
 def rope_tables(case):
-    """Cosines and sines of a rope's angles, as f32."""
+    """Cosines and sines of the RoPE angles, as f32."""
     positions, width = case.arrays[0].shape[-2:]
     frequency = case.number("base") ** (-np.arange(0, width, 2) / width)
     angle = (np.arange(positions) + case.number("offset"))[:, None] * frequency
@@ -122,7 +122,7 @@ def rope_tables(case):
 
 
 def pointed_at(op, arrays, output):
-    """What is compared: an argsort by the elements it points at, since ties are free."""
+    """The values to compare: for argsort the selected elements, since the order of ties is unspecified."""
     if op == "argsort":
         return np.take_along_axis(arrays[0], np.asarray(output), axis=-1)
     return output

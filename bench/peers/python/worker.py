@@ -12,9 +12,9 @@ import time
 
 import numpy as np
 
-# What numpy.random would give differs from what Rust gives: this formula does not.
+# numpy.random differs from Rust's generators; this formula is the same.
 CHECK = [9620015, 9871609, 9364823]
-SAMPLES = 251
+COMPARED_ELEMENTS = 251
 
 
 def bits(index, seed):
@@ -26,7 +26,7 @@ def bits(index, seed):
 
 
 def make(spec, seed):
-    """An input as a NumPy array; bf16 as f32, which is rounded by whoever has it."""
+    """An input as a NumPy array; bf16 as f32, which the library rounds."""
     count = int(np.prod(spec["shape"], dtype=np.int64))
     (kind, fill), dtype = next(iter(spec["fill"].items())), spec["dtype"]
     if kind == "stride":
@@ -56,9 +56,9 @@ NUMPY_TYPES = {
 
 
 def summary(values):
-    """What came out, in short."""
+    """A summary of the result."""
     values = np.asarray(values, dtype=np.float64).reshape(-1)
-    samples = min(values.size, SAMPLES)
+    samples = min(values.size, COMPARED_ELEMENTS)
     positions = [i * values.size // samples for i in range(samples)]
     finite = values[np.isfinite(values)]
     return {
@@ -69,7 +69,7 @@ def summary(values):
 
 
 class Case:
-    """A case as the libraries see it: inputs and numbers."""
+    """A case: inputs and parameters."""
 
     def __init__(self, spec):
         self.op = spec["op"]
@@ -117,13 +117,13 @@ def main():
                 if prepared is None:
                     reply = {"unsupported": f"no {case.op}"}
                 else:
-                    # A long work brings a shorter one that wakes the threads.
+                    # Long work comes with shorter work that wakes the threads.
                     work, output, wake = (*prepared, prepared[0])[:3]
                     reply = {"ready": summary(output)}
                 del case, prepared
             elif kind == "run":
                 calls = range(value)
-                # The threads of a library sleep between its turns; in a program they would be awake.
+                # The threads of a library sleep between its turns; in a real program they would be awake.
                 wake()
                 start = time.perf_counter_ns()
                 for _ in calls:
@@ -134,7 +134,7 @@ def main():
                 reply = "dropped"
             else:
                 reply = {"error": f"not a request: {kind}"}
-        except Exception as error:  # a library that fails loses this case, not the run
+        except Exception as error:  # a library that fails, fails this case, not the run
             reply = {"error": f"{type(error).__name__}: {error}"[:300]}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()

@@ -1,7 +1,7 @@
 //! Language models on the CPU against llama.cpp and candle.
 //!
-//! Everybody reads the same files, takes in the same prompt and then the same tokens one by one, each with its
-//! logits. Nobody samples: what is measured is the model.
+//! All contestants read the same files, prefill the same prompt and then decode the same tokens one by one, each with
+//! its logits. There is no sampling: only the model is measured.
 
 mod file;
 mod interrupt;
@@ -9,12 +9,13 @@ pub(crate) mod load;
 mod ours;
 mod random;
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context as _, Result, ensure};
 use bench_protocol::{Case, Model, Op};
 use bessemer_llm::file::Format;
 use clap::Args;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use crate::ops::case::{Entry, Family};
 use crate::ops::goal::{Verdict, verdict};
@@ -22,38 +23,37 @@ use crate::ops::result::{Results, Row};
 use crate::ops::{self, Common, Plan, worker};
 pub(crate) use ours::prepare;
 
-/// What of language models is measured, and how.
+/// Options of the language model suite.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// A GGUF file of the llama architecture, or a name that `bessemer models` lists.
+    /// GGUF file of the llama architecture, or a name that `bessemer models` lists.
     #[arg(long, default_value = "smollm2")]
     model: String,
-    /// The formats its weights are brought into; `0.5b-q4_k_m` and `1.5b-q4_k_m` are models of their own, with random
-    /// weights in the shapes of Qwen2.5.
+    /// Formats to convert its weights to; `0.5b-q4_k_m` and `1.5b-q4_k_m` are separate models, with random weights in
+    /// the shapes of Qwen2.5.
     #[arg(long, value_delimiter = ',', default_values_t = FORMATS.map(str::to_owned))]
     formats: Vec<String>,
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt.
     #[arg(long, default_value_t = 256)]
     prompt: usize,
-    /// Tokens that follow one by one.
+    /// Number of tokens to decode after the prompt.
     #[arg(long, default_value_t = 64)]
     tokens: usize,
-    /// Only one of the two: prefill or decode.
+    /// Run only one of the two: prefill or decode.
     #[arg(long)]
     only: Option<String>,
-    /// Run with and without N processes that compute all the time, and report the share of the cores left.
+    /// Run with and without N busy processes, and report the speed relative to the remaining cores.
     #[arg(long, value_name = "N", conflicts_with = "old")]
     load: Option<usize>,
-    /// Measure how long prefill and decode go on after they were cancelled, as by Ctrl-C.
+    /// Measure how long prefill and decode continue after they are cancelled, as by Ctrl-C.
     #[arg(long, conflicts_with_all = ["load", "old"])]
     interrupt: bool,
     #[command(flatten)]
     common: Common,
 }
 
-/// What is measured unless somebody says otherwise. Rows of 576 weights, as SmolLM2 has, are no blocks of 256:
-/// there `q4_k` and `q6_k` are mostly `q5_0` and `q8_0`, for everybody. `+` widens the model with zeros, so that
-/// they are what their names say.
+/// Default formats. Rows of 576 weights, as in SmolLM2, are not multiples of 256: with them `q4_k` and `q6_k` are
+/// mostly `q5_0` and `q8_0`, for all contestants. `+` pads the model with zeros, so that the formats match their names.
 const FORMATS: [&str; 10] = [
     "q4_0",
     "q4_1",
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
         let path = if options.common.list {
             source.clone()
         } else {
-            made(&source, name)?
+            cached_file(&source, name)?
         };
         let model = Model {
             path: path.to_string_lossy().into_owned(),
@@ -107,9 +107,9 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
         );
     }
     if let Some(load) = options.load.filter(|_| !options.common.list) {
-        let plan = load::Plan {
+        let plan = load::LoadPlan {
             entries: &entries,
-            contestants: options.common.wanted(worker::of_models()?)?,
+            contestants: options.common.selected(worker::of_models()?)?,
             load,
             effort: options.common.effort(rounds.unwrap_or(5), 120.0)?,
             out: options.common.out.clone(),
@@ -127,18 +127,18 @@ pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> 
     ops::measure(&plan, &options.common, rounds, command)
 }
 
-/// The file that a name of [`FORMATS`] stands for.
-fn made(source: &Path, name: &str) -> Result<PathBuf> {
+/// The file of a format name; see [`FORMATS`].
+fn cached_file(source: &Path, name: &str) -> Result<PathBuf> {
     if let Some(shape) = random::SHAPES.iter().find(|s| s.name == name) {
-        return shape.made(source);
+        return shape.cached_file(source);
     }
     let (format, is_wide) = match name.strip_suffix('+') {
         Some(format) => (format, true),
         None => (name, false),
     };
     let format =
-        Format::of_name(format).with_context(|| format!("`{name}` is no format of weights"))?;
-    file::made(source, format, is_wide)
+        Format::of_name(format).with_context(|| format!("`{name}` is not a weight format"))?;
+    file::cached_file(source, format, is_wide)
 }
 
 fn entry(op: Op, family: Family, name: &str, model: &Model, path: &Path) -> Result<Entry> {
@@ -169,7 +169,7 @@ fn entry(op: Op, family: Family, name: &str, model: &Model, path: &Path) -> Resu
     })
 }
 
-/// The goals, as ratios in the run.
+/// The goals, as ratios within the run.
 fn verdicts(results: &Results) -> Vec<Verdict> {
     let peer = |name: &str| results.contestants.iter().position(|c| c.name == name);
     let mut verdicts = Vec::new();

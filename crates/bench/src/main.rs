@@ -1,4 +1,4 @@
-//! Bessemer measured against its peers.
+//! Benchmarks of Bessemer against its peers.
 //!
 //! Every figure is a ratio against a named peer in the same, interleaved run. A peer that is not
 //! installed is reported as absent.
@@ -14,23 +14,24 @@ mod report;
 #[cfg(target_os = "linux")]
 mod soft;
 
-use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Measures Bessemer against its peers, interleaved in one run, as ratios.
+use clap::{Parser, Subcommand};
+
+/// Measure Bessemer against its peers, interleaved in one run, as ratios.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
     #[command(subcommand)]
     suite: Suite,
-    /// Rounds; every contestant runs once in each [default: 51, of the ops 21, of models 7].
+    /// Number of rounds; every contestant runs once per round [default: 51, for ops 21, for models 7].
     #[arg(long, global = true)]
     rounds: Option<usize>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Suite {
-    /// The software Metal device against PoCL (Debian package pocl-opencl-icd).
+    /// Compare the software Metal device with PoCL (Debian package pocl-opencl-icd).
     Soft {
         /// Also write the results as JSON.
         #[arg(long)]
@@ -39,22 +40,22 @@ enum Suite {
         #[arg(long)]
         markdown: Option<PathBuf>,
     },
-    /// The CPU engine's ops against NumPy, candle, ndarray, JAX and MLX (scripts/bench-peers).
+    /// Compare the CPU engine's ops with NumPy, candle, ndarray, JAX and MLX (scripts/bench-peers).
     Ops(ops::Options),
-    /// Language models on the CPU against llama.cpp and candle (scripts/bench-peers).
+    /// Compare language models on the CPU with llama.cpp and candle (scripts/bench-peers).
     Llm(llm::Options),
-    /// A Metal device against the CPU of the same machine: ops, launches, bandwidth.
+    /// Compare a Metal device with the CPU of the same machine: ops, launches, bandwidth.
     Metal(metal::Options),
-    /// The engine's thread pool against rayon's, on an idle machine and on a busy one.
+    /// Compare the engine's thread pool with rayon's, on an idle and on a busy machine.
     Pool(pool::Options),
-    /// Our side of `ops` and `llm`: answers requests on the standard input.
+    /// Run our side of `ops` and `llm`: answer requests on standard input.
     #[command(hide = true)]
     Worker {
-        /// Language models as with `--exact`.
+        /// Run language models as with `--exact`.
         #[arg(long)]
         exact: bool,
     },
-    /// The load of `llm --load`: computes until whoever started it is gone.
+    /// Run the load of `llm --load`: compute until the parent process ends.
     #[command(hide = true)]
     Busy,
 }
@@ -92,7 +93,7 @@ fn software_metal(_rounds: usize, _command: String) -> anyhow::Result<report::Ru
     )
 }
 
-/// Prints a run, and writes it where it is wanted.
+/// Prints a run, and writes it to the requested files.
 fn publish(
     run: &report::Run,
     json: Option<PathBuf>,

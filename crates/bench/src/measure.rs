@@ -1,9 +1,10 @@
-//! Interleaved timing: every contestant runs once in every round, so that what the machine does
-//! besides hits all of them alike.
+//! Interleaved timing: every contestant runs once in every round, so that other load of the machine affects all of them
+//! equally.
+
+use std::time::Instant;
 
 use anyhow::Result;
 use serde::Serialize;
-use std::time::Instant;
 
 /// Times of one contestant, in seconds.
 #[derive(Debug, Clone, Serialize)]
@@ -14,7 +15,7 @@ pub(crate) struct Timing {
     pub(crate) low: f64,
     /// Upper quartile.
     pub(crate) high: f64,
-    /// Least.
+    /// Minimum.
     pub(crate) least: f64,
 }
 
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn contestants_take_turns() -> Result<()> {
+    fn contestants_are_interleaved() -> Result<()> {
         let order = std::cell::RefCell::new(Vec::new());
         let work = |name| -> Work<'_> {
             let order = &order;

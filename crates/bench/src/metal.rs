@@ -1,36 +1,38 @@
-//! A Metal device against the CPU of the same machine: what the documents of other Metal backends put numbers on, and
-//! what language models spend their time with.
+//! A Metal device against the CPU of the same machine: the claims of other Metal backends' documents, and the dominant
+//! ops
+//! of language models.
 //!
-//! Each number that the documents claim is measured by one case here; the command answers on whatever device it runs.
-//! Results are compared with the CPU's before they are timed. On the software device it shows that everything works,
-//! and nothing about a GPU.
+//! One case measures each claimed number, on the device that the command runs on. Results are compared with the CPU's
+//! before they are timed. On the software device this only tests that everything works; it says nothing about a GPU.
 
-use crate::measure::{Work, interleaved};
-use crate::report::{Row, Run, duration};
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result};
 use bessemer::{DType, Device, Tensor};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+
+use crate::measure::{Work, interleaved};
+use crate::report::{Comparison, Run, duration};
 
 mod case;
 mod model;
 
-/// Rounds of a model at most.
-const MODEL_ROUNDS: usize = 7;
+/// Maximum number of rounds of a model.
+const MAX_MODEL_ROUNDS: usize = 7;
 
-/// Ops in a row for the time of a launch among others.
-const LAUNCHES: usize = 100;
+/// Number of consecutive ops for the time of a launch in a batch.
+const BATCH_LAUNCHES: usize = 100;
 
-/// What `bessemer-bench metal` takes.
+/// Options of the Metal suite.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The device that is measured against the CPU.
+    /// Device to compare with the CPU.
     #[arg(long, value_enum, default_value_t = Target::Metal)]
     device: Target,
-    /// Small sizes: whether everything runs, in seconds.
+    /// Use small sizes: a smoke test of a few seconds.
     #[arg(long)]
     quick: bool,
-    /// A language model to run [default: SmolLM2 if it was pulled, otherwise one with random weights].
+    /// Language model to run [default: SmolLM2 if it was pulled, otherwise one with random weights].
     #[arg(long)]
     model: Option<PathBuf>,
     /// Also write the results as JSON.
@@ -49,7 +51,7 @@ enum Target {
     Soft,
 }
 
-/// Compares every case and measures what is no ratio.
+/// Compares every case, and measures the absolute figures.
 pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<Run> {
     let device = match options.device {
         Target::Metal => Device::metal()
@@ -67,7 +69,7 @@ pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<R
             case.name,
             amount / ours.median
         ));
-        rows.push(Row {
+        rows.push(Comparison {
             case: format!("{} {}", case.promise, case.name),
             ours,
             peer: Some(("CPU".to_owned(), cpu)),
@@ -75,8 +77,8 @@ pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<R
         });
     }
     // A round of a model takes seconds.
-    let model = model::Plan::of(options.model.as_deref(), options.quick)?;
-    for (row, note) in model.measure(&device, rounds.min(MODEL_ROUNDS))? {
+    let model = model::ModelCase::of(options.model.as_deref(), options.quick)?;
+    for (row, note) in model.measure(&device, rounds.min(MAX_MODEL_ROUNDS))? {
         rows.push(row);
         notes.push(note);
     }
@@ -93,7 +95,7 @@ pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<R
     })
 }
 
-/// What a launch costs: alone, waited for, and among others that follow one another.
+/// The cost of a launch: alone with a wait, and in a batch of dependent launches.
 fn launches(device: &Device, rounds: usize) -> Result<Vec<String>> {
     let one = device.scope(|| Tensor::full(8, 1.0_f32, DType::F32));
     one.eval()?;
@@ -101,13 +103,13 @@ fn launches(device: &Device, rounds: usize) -> Result<Vec<String>> {
         let mut x = one.clone();
         for _ in 0..count {
             x = device.scope(|| -&x);
-            // Or they would be joined.
+            // Otherwise they would be fused.
             x.eval()?;
         }
         device.synchronize()?;
         Ok(())
     };
-    let mut contestants: [Work<'_>; 2] = [Box::new(|| once(1)), Box::new(|| once(LAUNCHES))];
+    let mut contestants: [Work<'_>; 2] = [Box::new(|| once(1)), Box::new(|| once(BATCH_LAUNCHES))];
     let times = interleaved(rounds, &mut contestants)?;
     Ok(vec![
         format!(
@@ -115,8 +117,8 @@ fn launches(device: &Device, rounds: usize) -> Result<Vec<String>> {
             duration(times[0].median)
         ),
         format!(
-            "C-15 one of {LAUNCHES} such ops in a row: {}",
-            duration(times[1].median / LAUNCHES as f64)
+            "C-15 one of {BATCH_LAUNCHES} such ops in a row: {}",
+            duration(times[1].median / BATCH_LAUNCHES as f64)
         ),
     ])
 }
@@ -125,8 +127,9 @@ fn launches(device: &Device, rounds: usize) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// Every case, by name: one that is not measured is missing here. That its values are the CPU's was checked
-    /// before it was timed.
+    /// The names of all cases, so that a missing one is noticed. Their values were compared with the CPU's before they
+    /// were
+    /// timed.
     const CASES: [&str; 22] = [
         "C-13, C-17 add f32 of 1000",
         "C-13, C-17 add f32 of 10000",
@@ -169,7 +172,7 @@ mod tests {
         let measured: Vec<&str> = run.rows.iter().map(|row| &*row.case).collect();
         assert_eq!(measured, CASES);
         assert!(run.title.contains("A-30"), "{}", run.title);
-        // What a launch costs is no ratio.
+        // The cost of a launch is not a ratio.
         let launches = run.notes.iter().filter(|n| n.starts_with("C-15"));
         assert_eq!(launches.count(), 2, "{:?}", run.notes);
         let speeds = run.notes.iter().filter(|n| n.contains("tok/s"));

@@ -1,9 +1,10 @@
-//! The little of OpenCL that a comparison needs, loaded at run time where it is installed.
+//! The subset of OpenCL that a comparison needs, loaded at run time if it is installed.
 #![expect(unsafe_code, reason = "foreign functions of the OpenCL loader")]
 
-use anyhow::{Context as _, Result, bail};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
+
+use anyhow::{Context as _, Result, bail};
 
 type Handle = *mut c_void;
 
@@ -12,9 +13,9 @@ type Handle = *mut c_void;
 pub(crate) enum Arg<'a> {
     /// A buffer.
     Buffer(&'a Buffer),
-    /// A number.
+    /// A scalar.
     U32(u32),
-    /// So many bytes of local memory.
+    /// Local memory of this size in bytes.
     Local(usize),
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Buffer {
 #[derive(Debug)]
 pub(crate) struct Kernel(Handle);
 
-/// Looks symbols up in libOpenCL.
+/// Resolves symbols of libOpenCL.
 #[derive(Debug)]
 struct Loader(Handle);
 
@@ -87,7 +88,7 @@ const MEM_READ_WRITE: u64 = 1;
 const PROGRAM_BUILD_LOG: u32 = 0x1183;
 
 impl Device {
-    /// The first CPU device, or `None` where OpenCL or such a device is not installed.
+    /// The first CPU device, or `None` if OpenCL or such a device is not installed.
     pub(crate) fn open() -> Result<Option<Self>> {
         let Some(library) = Loader::open() else {
             return Ok(None);
@@ -180,7 +181,7 @@ impl Device {
         &self.name
     }
 
-    /// Compiles a program and returns the kernels asked for.
+    /// Compiles a program and returns these kernels.
     pub(crate) fn kernels(&self, source: &str, names: &[&str]) -> Result<Vec<Kernel>> {
         let text = CString::new(source)?;
         let pointer = text.as_ptr();

@@ -12,65 +12,67 @@ pub(crate) mod round;
 mod table;
 pub(crate) mod worker;
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use bessemer::simd::{self, Level};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+
 use result::{Absent, Participant, Results, Statistic};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 use worker::{Contestant, Worker};
 
-/// What of the ops is measured, and how.
+/// Options of the ops suite.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Only these ops or families (unary, binary, matmul, softmax, …).
+    /// Measure only these ops or families (unary, binary, matmul, softmax, …).
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these sizes: 1K, 10K, 1M, 16M, or a shape as the table names it.
+    /// Measure only these sizes: 1K, 10K, 1M, 16M, or a shape as the table names it.
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<String>,
     #[command(flatten)]
     common: Common,
 }
 
-/// How a suite is measured.
+/// Options common to the suites.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Only these peers, by their names in lower case.
+    /// Compare only with these peers, by their names in lower case.
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
-    /// Measure these SIMD levels too, as further contestants: scalar, avx2, avx512 or neon.
+    /// Also measure these SIMD levels, as further contestants: scalar, avx2, avx512 or neon.
     #[arg(long, value_delimiter = ',', value_parser = level)]
     simd: Vec<Level>,
-    /// Threads of every contestant [default: all cores].
+    /// Number of threads of every contestant [default: all cores].
     #[arg(long)]
     threads: Option<usize>,
-    /// Seconds for one case; rounds beyond five are dropped when they are spent [default: 4, of models 120].
+    /// Seconds per case; rounds beyond the fifth are skipped once they are spent [default: 4, for models 120].
     #[arg(long)]
     budget: Option<f64>,
-    /// Compare the least times in place of medians: for busy machines, not for reports.
+    /// Compare minimum times instead of medians: for busy machines, not for reports.
     #[arg(long)]
     least: bool,
-    /// Write OUT.json, OUT.md and OUT.html, anew after every case.
+    /// Write OUT.json, OUT.md and OUT.html, again after every case.
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
     /// Compare with an older build of this program instead of the peers, and fail if a case stays below 0.97
     /// of its speed (scripts/bench-compare).
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["peers", "simd", "out", "build_peers"])]
     old: Option<PathBuf>,
-    /// Build the peers that are crates first.
+    /// First build the peers that are crates.
     #[arg(long)]
     build_peers: bool,
-    /// List the cases and stop.
+    /// List the cases and exit.
     #[arg(long)]
     pub(crate) list: bool,
 }
 
 impl Common {
-    /// Ours, and the peers that are asked for.
-    pub(crate) fn wanted(&self, mut contestants: Vec<Contestant>) -> Result<Vec<Contestant>> {
+    /// Filters the contestants: ours, and the selected peers.
+    pub(crate) fn selected(&self, mut contestants: Vec<Contestant>) -> Result<Vec<Contestant>> {
         let keys: Vec<&str> = contestants.iter().map(|c| c.key).collect();
         for peer in &self.peers {
             ensure!(
@@ -85,7 +87,7 @@ impl Common {
         Ok(contestants)
     }
 
-    /// How much is measured, where rounds and seconds for a case are not asked for otherwise.
+    /// The measurement effort, with these defaults.
     pub(crate) fn effort(&self, rounds: usize, budget: f64) -> Result<round::Effort> {
         let cores = std::thread::available_parallelism()?.get();
         Ok(round::Effort {
@@ -102,7 +104,7 @@ impl Common {
     }
 }
 
-/// What is measured, against whom, and what for.
+/// A suite's cases, contestants and goals.
 pub(crate) struct Plan {
     /// The headline.
     pub(crate) title: &'static str,
@@ -110,12 +112,12 @@ pub(crate) struct Plan {
     /// Ours first.
     pub(crate) contestants: Vec<Contestant>,
     pub(crate) goals: fn(&Results) -> Vec<goal::Verdict>,
-    /// Rounds, and seconds for a case, where none are asked for.
+    /// Default number of rounds, and of seconds per case.
     pub(crate) rounds: usize,
     pub(crate) budget: f64,
 }
 
-/// Answers requests as the contestant that is measured.
+/// Answers requests as our contestant.
 pub(crate) fn serve(exact: bool) -> Result<()> {
     let mut engine = ours::Ours { exact };
     bench_protocol::serve(&mut engine, std::io::stdin().lock(), std::io::stdout())?;
@@ -126,7 +128,7 @@ pub(crate) fn serve(exact: bool) -> Result<()> {
 pub(crate) fn run(options: &Options, rounds: Option<usize>, command: String) -> Result<()> {
     let plan = Plan {
         title: "The CPU engine against NumPy, candle, ndarray, JAX and MLX",
-        entries: case::chosen(&options.only, &options.sizes),
+        entries: case::selected(&options.only, &options.sizes),
         contestants: worker::of_ops()?,
         goals: goal::verdicts,
         rounds: 21,
@@ -164,7 +166,7 @@ pub(crate) fn measure(
     for &level in &levels {
         contestants.push(worker::at_level(level)?);
     }
-    let (mut workers, absent) = start(&options.wanted(contestants)?, effort.threads)?;
+    let (mut workers, absent) = start(&options.selected(contestants)?, effort.threads)?;
     let bar = ProgressBar::new(entries.len() as u64).with_style(ProgressStyle::with_template(
         "{pos}/{len} {bar:30} {elapsed_precise}, left {eta} {msg}",
     )?);
@@ -192,7 +194,7 @@ pub(crate) fn measure(
             .rows
             .push(round::measure(entry, &mut workers, effort));
         bar.inc(1);
-        // After every case: a run that is interrupted has not been for nothing.
+        // After every case, so that an interrupted run keeps its results.
         if let Some(out) = &options.out {
             results.goals = goals(plan, &results);
             write(&results, out)?;
@@ -216,7 +218,7 @@ fn level(name: &str) -> Result<Level, String> {
         .find(|l| l.name() == name)
         .ok_or_else(|| {
             let names = Level::ALL.map(Level::name).join(", ");
-            format!("no SIMD level; there are {names}")
+            format!("not a SIMD level; one of {names}")
         })
 }
 
@@ -241,7 +243,7 @@ fn write(results: &Results, out: &Path) -> Result<()> {
     if let Some(folder) = out.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    // Not `with_extension`: the prefix may hold a dot of its own.
+    // Not `with_extension`: the prefix may contain a dot.
     let file = |extension: &str| PathBuf::from(format!("{}.{extension}", out.display()));
     std::fs::write(file("json"), serde_json::to_string_pretty(results)?)?;
     std::fs::write(file("md"), markdown::page(results))?;
@@ -294,7 +296,7 @@ pub(crate) fn date() -> String {
     output("date", &["-u", "+%Y-%m-%d"])
 }
 
-/// What a command prints; a question mark where there is no such command.
+/// The output of a command; a question mark if the command does not exist.
 fn output(program: &str, arguments: &[&str]) -> String {
     Command::new(program)
         .args(arguments)

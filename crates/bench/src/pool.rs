@@ -1,20 +1,22 @@
 //! The engine's thread pool against rayon's: the same chunks of the same data, split by each.
 //!
-//! All contestants run in this process, one at a time. A sample is many jobs back to back, as the ops of a graph
-//! are, and starts after the threads of the contestant before it have parked.
+//! All contestants run in this process, one at a time. A sample is many jobs back to back, like the ops of a graph, and
+//! starts after the threads of the previous contestant have parked.
 
-use crate::llm::load::Load;
-use crate::measure::Timing;
-use crate::report::duration;
-use anyhow::{Result, ensure};
-use clap::Args;
-use rayon::prelude::*;
 use std::fmt::Write as _;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How the pools are measured.
+use anyhow::{Result, ensure};
+use clap::Args;
+use rayon::prelude::*;
+
+use crate::llm::load::Load;
+use crate::measure::Timing;
+use crate::report::duration;
+
+/// Options of the pool suite.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Also write the results as Markdown.
@@ -22,13 +24,13 @@ pub(crate) struct Options {
     markdown: Option<PathBuf>,
 }
 
-/// Who splits the work.
+/// A way to split the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contestant {
     Ours,
-    /// Called from a thread of the program, which blocks until the job is over: what a library's caller gets.
+    /// Called from a thread of the program, which blocks until the job is done: what a caller of a library gets.
     Rayon,
-    /// Called from a thread of rayon's pool, which takes part: as if the whole program ran inside `install`.
+    /// Called from a thread of rayon's pool, which participates: as if the whole program ran inside `install`.
     RayonInstalled,
     /// One thread.
     Serial,
@@ -58,7 +60,7 @@ impl Contestant {
         }
     }
 
-    /// Seconds of one call, the mean of `calls`.
+    /// Mean seconds per call over `calls`.
     fn sample(self, case: &Case, data: &mut Data, calls: usize) -> f64 {
         let mut timed = || {
             let start = Instant::now();
@@ -76,7 +78,7 @@ impl Contestant {
     }
 }
 
-/// What a job computes with.
+/// The data of the jobs.
 struct Data {
     input: Vec<f32>,
     output: Vec<f32>,
@@ -93,12 +95,12 @@ const ELEMENTS: usize = 10_000;
 const SIDE: usize = 256;
 /// Rows of a GEMM task.
 const TASK_ROWS: usize = 16;
-/// Columns and rows of a decode job's matrix, and the tasks it is split into.
+/// Columns and rows of a decode job's matrix, and the number of tasks it is split into.
 const COLUMNS: usize = 576;
 const ROWS: usize = 512;
 const DECODE_TASKS: usize = 8;
-/// Jobs of a decoded token.
-const JOBS: usize = 120;
+/// Jobs per decoded token.
+const JOBS_PER_TOKEN: usize = 120;
 
 const CASES: [Case; 6] = [
     Case {
@@ -157,11 +159,12 @@ fn matmul(pool: Contestant, data: &mut Data) {
     });
 }
 
-/// The jobs of a token: each is too short to wake a thread for, and follows the last one at once or after `pause`.
+/// The jobs of a token: each is too short to wake a thread for, and follows the previous one immediately or after
+/// `pause`.
 fn decode(pool: Contestant, data: &mut Data, pause: Duration) {
     let len = ROWS / DECODE_TASKS;
     let mut x = vec![1.0; COLUMNS];
-    for _ in 0..JOBS {
+    for _ in 0..JOBS_PER_TOKEN {
         let start = Instant::now();
         let squares: f32 = x.iter().map(|v| v * v).sum();
         let scale = 1.0 / (squares / COLUMNS as f32 + 1e-6).sqrt();
@@ -192,13 +195,13 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// A case's times, in the order of [`Contestant::ALL`].
-struct Row {
+struct PoolTimes {
     case: &'static str,
     load: usize,
     times: Vec<Timing>,
 }
 
-impl Row {
+impl PoolTimes {
     /// Our speed as a multiple of a contestant's.
     fn ratio(&self, other: usize) -> f64 {
         self.times[other].median / self.times[0].median
@@ -230,8 +233,8 @@ pub(crate) fn run(options: &Options, rounds: usize, command: &str) -> Result<()>
     Ok(())
 }
 
-/// All contestants in turn, beside `load` processes that compute without pause.
-fn measure(case: &Case, load: usize, rounds: usize) -> Result<Row> {
+/// Measures all contestants interleaved, next to `load` busy processes.
+fn measure(case: &Case, load: usize, rounds: usize) -> Result<PoolTimes> {
     let mut data = Data {
         input: (0..COLUMNS * ROWS)
             .map(|i| (i % 17) as f32 / 16.0 - 0.5)
@@ -265,19 +268,19 @@ fn measure(case: &Case, load: usize, rounds: usize) -> Result<Row> {
     let mut times = vec![Vec::new(); Contestant::ALL.len()];
     for _ in 0..rounds.max(1) {
         for (i, contestant) in Contestant::ALL.into_iter().enumerate() {
-            // Idle threads spin for a moment before they park.
+            // Idle threads spin briefly before they park.
             std::thread::sleep(Duration::from_millis(1));
             times[i].push(contestant.sample(case, &mut data, calls[i]));
         }
     }
-    Ok(Row {
+    Ok(PoolTimes {
         case: case.name,
         load,
         times: times.into_iter().map(Timing::of).collect(),
     })
 }
 
-fn markdown(rows: &[Row], threads: usize, rounds: usize, command: &str) -> String {
+fn markdown(rows: &[PoolTimes], threads: usize, rounds: usize, command: &str) -> String {
     let mut page = format!(
         "# The engine's thread pool against rayon\n\n`{command}`, {}\n\n\
          - processor: {}\n- threads of each pool: {threads}\n- rounds: {rounds}\n\n\

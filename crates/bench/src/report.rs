@@ -1,8 +1,10 @@
 //! Results as a terminal table, Markdown and JSON.
 
-use crate::measure::Timing;
-use serde::Serialize;
 use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::measure::Timing;
 
 /// One run of a suite.
 #[derive(Debug, Serialize)]
@@ -13,26 +15,26 @@ pub(crate) struct Run {
     pub(crate) command: String,
     /// Machine, versions.
     pub(crate) setting: Vec<(String, String)>,
-    /// One row a case.
-    pub(crate) rows: Vec<Row>,
+    /// One row per case.
+    pub(crate) rows: Vec<Comparison>,
     /// Facts that are not ratios.
     pub(crate) notes: Vec<String>,
 }
 
 /// One case, ours and the peer's in the same run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct Comparison {
     /// What was measured.
     pub(crate) case: String,
     /// Our time.
     pub(crate) ours: Timing,
-    /// The peer's name and time; absent where it is not installed.
+    /// The peer's name and time; absent if it is not installed.
     pub(crate) peer: Option<(String, Timing)>,
-    /// What we aim at: at least this many times the peer's speed.
+    /// The goal: at least this many times the peer's speed.
     pub(crate) goal: f64,
 }
 
-impl Row {
+impl Comparison {
     /// Our speed as a multiple of the peer's.
     pub(crate) fn ratio(&self) -> Option<f64> {
         Some(self.peer.as_ref()?.1.median / self.ours.median)
@@ -77,7 +79,7 @@ impl Run {
     }
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 pub(crate) fn duration(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s < 1e-6 => (s * 1e9, "ns"),
@@ -93,7 +95,7 @@ pub(crate) fn duration(seconds: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A median with its quartiles.
+/// Formats a median with its quartiles.
 pub(crate) fn spread(timing: &Timing) -> String {
     format!(
         "{} ({}–{})",
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_in_the_unit_that_suits_them() {
+    fn times_are_formatted_in_a_suitable_unit() {
         let cases = [
             (3.21e-9, "3.21 ns"),
             (45.67e-6, "45.7 µs"),

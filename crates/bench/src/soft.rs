@@ -1,12 +1,14 @@
 //! The software Metal device against PoCL: the same kernels, written in MSL and in OpenCL C.
 
-use crate::measure::{Timing, Work, interleaved};
-use crate::opencl::{self, Arg};
-use crate::report::{Row, Run};
+use std::time::Instant;
+
 use anyhow::{Context as _, Result, ensure};
 use bessemer_hal::soft::{self, SoftOptions};
 use bessemer_hal::{Buffer, CompileOptions, Device, Library, Pipeline, StorageMode};
-use std::time::Instant;
+
+use crate::measure::{Timing, Work, interleaved};
+use crate::opencl::{self, Arg};
+use crate::report::{Comparison, Run};
 
 const MSL: &str = include_str!("kernels/soft.metal");
 const OPENCL: &str = include_str!("kernels/opencl.cl");
@@ -17,7 +19,7 @@ const ELEMENTS: usize = 1 << 20;
 /// Rows and columns of the row-wise cases.
 const ROWS: usize = 256;
 const COLUMNS: usize = 1024;
-/// Threads of a threadgroup.
+/// Threads per threadgroup.
 const THREADS: usize = 256;
 /// Side of the matrices.
 const SIDE: usize = 256;
@@ -53,7 +55,7 @@ pub(crate) fn run(rounds: usize, command: String) -> Result<Run> {
             case.compare(&peer.read(&buffers[case.output])?)?;
         }
         let ours = times.next().context("our own time")?;
-        rows.push(Row {
+        rows.push(Comparison {
             case: case.title.clone(),
             ours,
             peer: times.next().map(|t| ("PoCL".to_owned(), t)),
@@ -77,13 +79,13 @@ pub(crate) fn run(rounds: usize, command: String) -> Result<Run> {
     })
 }
 
-#[expect(unsafe_code, reason = "promises that the kernels above are right")]
+#[expect(unsafe_code, reason = "relies on the kernels above being correct")]
 fn library(device: &Device) -> Result<Library> {
     // SAFETY: the kernels index within the grids that `Case` launches.
     Ok(unsafe { device.library(MSL, &CompileOptions::labelled("soft.metal")) }?)
 }
 
-/// Compile latency of one kernel in an empty cache and in a warm one.
+/// Compile latency of a kernel with an empty and with a warm cache.
 fn latencies() -> Result<Vec<String>> {
     let mut cold = Vec::new();
     let mut warm = Vec::new();
@@ -91,7 +93,7 @@ fn latencies() -> Result<Vec<String>> {
         let cache = tempfile::tempdir()?;
         let mut options = SoftOptions::from_env()?;
         options.cache_dir = Some(cache.path().to_owned());
-        // The first kernel of a machine also precompiles the headers; a second one shows a kernel's own cost.
+        // The first kernel on a machine also precompiles the headers; a second one shows the cost of the kernel alone.
         let once = |name: &str| -> Result<f64> {
             let device = soft::device(options.clone())?;
             let start = Instant::now();
@@ -227,7 +229,7 @@ impl Case {
         peer.run(kernel, &args, self.grid, self.group)
     }
 
-    /// Both devices must have computed the same before their times are worth comparing.
+    /// Checks that both devices computed the same before their times are compared.
     fn compare(&self, theirs: &[f32]) -> Result<()> {
         let ours = self.buffers[self.output].to_vec::<f32>()?;
         let worst = ours

@@ -23,10 +23,9 @@ use crate::{DType, Error, Result, Tensor, cpu, dispatch_table, env};
 ///
 /// A tensor that was moved with [`Tensor::to`] stays on its device, and so does everything computed from it; the inputs
 /// of an op cannot be on two such devices. All other tensors are computed on the default device, which is the first
-/// that
-/// is set of: the innermost [`Device::scope`] of the thread, [`Device::set_default`], the variable `BESSEMER_DEVICE`
-/// (`cpu`, `metal`, `soft` or `auto`), and `auto`: the system's Metal GPU if there is one, otherwise the CPU. The
-/// software Metal device is only used on request. If the GPU was selected by `auto`, the
+/// that is set of: the innermost [`Device::scope`] of the thread, [`Device::set_default`], the variable
+/// `BESSEMER_DEVICE` (`cpu`, `metal`, `soft` or `auto`), and `auto`: the system's Metal GPU if there is one, otherwise
+/// the CPU. The software Metal device is only used on request. If the GPU was selected by `auto`, the
 /// [`DispatchTable`](crate::dispatch_table::DispatchTable) that `bessemer tune` has measured may leave an op to the
 /// CPU.
 ///
@@ -59,8 +58,7 @@ pub(crate) struct Placement {
 }
 
 /// Fast path: whether the default device of every thread is known to be the CPU. Once any thread has chosen a device,
-/// this
-/// stays [`CHOSEN`].
+/// this stays [`CHOSEN`].
 static CHOICE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const CPU_ONLY: u8 = 1;
@@ -239,8 +237,7 @@ impl Device {
     }
 
     /// Evaluates tensors on several threads, so that the kernels they need are compiled in parallel and later ops do
-    /// not
-    /// wait for a compiler.
+    /// not wait for a compiler.
     ///
     /// # Errors
     /// The first error of the evaluations.
@@ -280,8 +277,7 @@ impl Device {
     }
 
     /// Sets the limit in bytes for tensors on this device; an op that exceeds it is an [`Error::OutOfMemory`]. Returns
-    /// the
-    /// previous limit, which is initially what fits in the device's memory without paging.
+    /// the previous limit, which is initially what fits in the device's memory without paging.
     pub fn set_memory_limit(&self, bytes: usize) -> usize {
         match &self.0 {
             Backend::Cpu => memory::set_memory_limit(bytes),
@@ -314,8 +310,7 @@ impl Device {
     }
 
     /// Ops that this device has left to the CPU so far, by name, with the reason. Each costs a synchronisation, since
-    /// the
-    /// CPU waits for its inputs. Empty for the CPU itself, and if all kernels run.
+    /// the CPU waits for its inputs. Empty for the CPU itself, and if all kernels run.
     pub fn fallbacks(&self) -> Vec<Fallback> {
         self.metal_backend()
             .map_or_else(Vec::new, |metal| metal.fallbacks())
@@ -343,11 +338,9 @@ impl Device {
     }
 
     /// Sets the maximum time of one kernel launch, initially half a second; the estimate may be wrong by a factor of
-    /// four.
-    /// Matmuls, convolutions and attention that would take longer are launched in bands, with the same results. The GPU
-    /// watchdog of a system with a display kills commands after about two seconds, and nothing is drawn meanwhile. Has
-    /// no
-    /// effect on the CPU.
+    /// four. Matmuls, convolutions and attention that would take longer are launched in bands, with the same results.
+    /// The GPU watchdog of a system with a display kills commands after about two seconds, and nothing is drawn
+    /// meanwhile. Has no effect on the CPU.
     pub fn set_max_launch_time(&self, time: Duration) {
         if let Backend::Metal(metal) = &self.0 {
             metal.stream.set_max_launch_time(time);
@@ -514,8 +507,7 @@ impl Tensor {
     }
 
     /// This tensor, pinned to a device: everything computed from it is computed there. Nothing is copied where memory
-    /// is
-    /// shared.
+    /// is shared.
     ///
     /// ```
     /// use bessemer::{Device, Tensor};

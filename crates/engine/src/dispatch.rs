@@ -15,8 +15,7 @@ use crate::{DType, Device, Layout, Result, Scalar, Shape, Tensor, cpu};
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     /// All bytes of the storage; empty for an input that the output aliases ([`Output::aliases_input`]) and for a
-    /// scalar
-    /// constant.
+    /// scalar constant.
     pub(crate) bytes: &'a [u8],
     pub(crate) dtype: DType,
     pub(crate) layout: Layout,

@@ -163,8 +163,7 @@ impl DType {
     }
 
     /// The result type of functions such as `exp` on elements of this type, as in NumPy: itself for floats, otherwise
-    /// the
-    /// smallest float that represents the integer.
+    /// the smallest float that represents the integer.
     pub const fn to_float(self) -> Self {
         match (self.kind(), self.size()) {
             (Kind::Float, _) => self,

@@ -11,11 +11,9 @@
 //! - the parameter, if there is one, with the value that tests give it;
 //! - the result type, see `UnaryResult` in `ops/unary.rs`;
 //! - the file that defines the function: `unary` for arithmetic in `cpu/unary.rs` and `metal/msl/unary.metal`; any
-//!   other
-//!   name for a function `method` in `cpu/math/file.rs` and `unary_method` in `metal/msl/file.h`;
+//!   other name for a function `method` in `cpu/math/file.rs` and `unary_method` in `metal/msl/file.h`;
 //! - `ulp`: the maximum error on the CPU in units in the last place, measured with and without FMA, for `f32` over all
-//!   bit
-//!   patterns, for `f64` on 12,000 numbers of many kinds against 50 digits, and rounded up;
+//!   bit patterns, for `f64` on 12,000 numbers of many kinds against 50 digits, and rounded up;
 //! - `steps`: the tolerance of tests, see `tolerance.rs` of `bessemer-testing`. Without it a function is exact.
 //!
 //! [`for_each_unary!`]: crate::for_each_unary

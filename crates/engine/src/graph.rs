@@ -1,14 +1,12 @@
 //! Scheduling: from requested tensors to kernel launches.
 //!
 //! A tensor is a node of a graph that grows as a program calls methods. [`eval`] walks the dependencies of the
-//! requested
-//! nodes, which eliminates dead code, and
+//! requested nodes, which eliminates dead code, and
 //! - eliminates common subexpressions;
 //! - fuses elementwise ops into the epilogue of a matmul, if the device supports it ([`epilogue`]);
 //! - fuses elementwise ops into one pass over memory ([`fuse`]);
 //! - runs the rest in topological order, donating dead inputs to results ([`dispatch`]) and freeing every value after
-//!   its
-//!   last use.
+//!   its last use.
 //!
 //! Passes rewrite the [`Work`] of a node into other work with the same value. Every node stays computable if an error
 //! occurs in between or another thread evaluates the same nodes.
@@ -76,9 +74,8 @@ struct Schedule {
 }
 
 /// Initial capacity of the tables, in nodes: enough for one evaluation of most programs. Growing a table costs more
-/// than all
-/// its other operations.
-const INITIAL_CAPACITY: usize = 24;
+/// than all its other operations.
+const INITIAL_SCHEDULE_NODES: usize = 24;
 
 /// A node to compute.
 struct ScheduledNode {
@@ -176,8 +173,11 @@ impl Hasher for WordHasher {
 impl Schedule {
     fn new(roots: &[&Tensor]) -> Self {
         let mut schedule = Self {
-            entries: Vec::with_capacity(INITIAL_CAPACITY),
-            index: HashMap::with_capacity_and_hasher(INITIAL_CAPACITY, BuildHasherDefault::default()),
+            entries: Vec::with_capacity(INITIAL_SCHEDULE_NODES),
+            index: HashMap::with_capacity_and_hasher(
+                INITIAL_SCHEDULE_NODES,
+                BuildHasherDefault::default(),
+            ),
         };
         for root in roots {
             schedule.add(&root.node);
@@ -196,10 +196,9 @@ impl Schedule {
     /// Adds a node and its dependencies, inputs first, without recursion: graphs can be deep.
     fn add(&mut self, root: &Arc<Node>) {
         // The path from the root, each node with the length of `inputs` before its own were pushed; those above are
-        // still
-        // to be visited.
-        let mut open: Vec<(Arc<Node>, usize)> = Vec::with_capacity(INITIAL_CAPACITY);
-        let mut inputs: Vec<Arc<Node>> = Vec::with_capacity(INITIAL_CAPACITY);
+        // still to be visited.
+        let mut open: Vec<(Arc<Node>, usize)> = Vec::with_capacity(INITIAL_SCHEDULE_NODES);
+        let mut inputs: Vec<Arc<Node>> = Vec::with_capacity(INITIAL_SCHEDULE_NODES);
         let enter = |node: Arc<Node>, open: &mut Vec<_>, inputs: &mut Vec<_>| {
             // Waits while another thread computes it; then there is nothing left to do.
             let before = inputs.len();
@@ -270,11 +269,9 @@ impl Schedule {
             let work = node.work().clone();
             let first = &self.entries[j].node;
             let equal = match (&work, &*first.work()) {
-                // A result with a target of its own is computed there.
+                // A result with its own target is computed there.
                 (Some(a), _) if a.target.is_some() => false,
-                (Some(a), Some(b)) => {
-                    node.placement == first.placement && duplicates.equal(a, b)
-                }
+                (Some(a), Some(b)) => node.placement == first.placement && duplicates.equal(a, b),
                 _ => false,
             };
             if equal {
@@ -320,8 +317,7 @@ impl Schedule {
     }
 
     /// Runs the entries that are not inlined, in order. Each is dropped once it has run, so that a value is owned only
-    /// by
-    /// those that still need it.
+    /// by those that still need it.
     fn run(self) -> Result<()> {
         drop(self.index);
         for entry in self.entries {
@@ -336,8 +332,7 @@ impl Schedule {
 }
 
 /// Runs a node of a schedule. Another thread may have rewritten it or its inputs since the schedule was made, so that
-/// an
-/// input has no value; such an input is evaluated first.
+/// an input has no value; such an input is evaluated first.
 fn run(node: &Node) -> Result<()> {
     loop {
         let mut work = node.work();

@@ -6,8 +6,7 @@ use crate::shape::MAX_RANK;
 use crate::{Error, Result, Shape};
 
 /// The layout of a tensor in its storage: element `(i, j, …)` has the index
-/// `offset + i * strides[0] + j * strides[1] + …`.
-/// Strides may be negative (reversed axes) or zero (broadcast axes).
+/// `offset + i * strides[0] + j * strides[1] + …`. Strides may be negative (reversed axes) or zero (broadcast axes).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
@@ -120,8 +119,7 @@ impl Layout {
             return Some(out);
         }
         // Runs of axes that are contiguous among themselves can be regrouped: walk both shapes from the end and match
-        // runs
-        // with equal element counts.
+        // runs with equal element counts.
         let (mut old, mut new) = (self.shape.rank(), shape.rank());
         while new > 0 {
             // The next run of old axes: its innermost stride and its number of elements.
@@ -296,9 +294,15 @@ mod tests {
         assert_eq!(t.reshaped(shape(&[24])), None);
         let gap = layout(&[4, 6]).sliced(1, 0, 4, 1);
         assert_eq!(gap.reshaped(shape(&[16])), None);
-        assert_eq!(indices(&gap.reshaped(shape(&[2, 2, 2, 2])).unwrap()), indices(&gap));
+        assert_eq!(
+            indices(&gap.reshaped(shape(&[2, 2, 2, 2])).unwrap()),
+            indices(&gap)
+        );
         let back = layout(&[6]).sliced(0, 5, 6, -1);
-        assert_eq!(indices(&back.reshaped(shape(&[2, 3])).unwrap()), indices(&back));
+        assert_eq!(
+            indices(&back.reshaped(shape(&[2, 3])).unwrap()),
+            indices(&back)
+        );
         let wide = layout(&[1]).broadcast_to("test", shape(&[4, 4])).unwrap();
         assert_eq!(indices(&wide.reshaped(shape(&[16])).unwrap()), [0; 16]);
     }

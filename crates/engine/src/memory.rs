@@ -1,8 +1,8 @@
 //! The memory of tensors: limits, statistics, and a cache of freed blocks.
 //!
 //! A freed block is kept for the next tensor of about its size, because fresh memory costs more than most ops: the
-//! system
-//! has to clear every page of it. Small blocks are left to the allocator of the process, which is fast with them.
+//! system has to clear every page of it. Small blocks are left to the allocator of the process, which is fast with
+//! them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -120,8 +120,7 @@ impl Cache {
     }
 
     /// Removes the largest blocks until at most `limit` bytes are cached. The blocks are returned, so that they are
-    /// freed
-    /// without the lock.
+    /// freed without the lock.
     fn trim(&mut self, limit: usize) -> Vec<Memory> {
         let mut gone = Vec::new();
         if self.bytes <= limit {

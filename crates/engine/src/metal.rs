@@ -113,8 +113,8 @@ impl Metal {
             matmul_epilogue: match self.matrix_library() {
                 MatrixLibrary::Mps => MatmulEpilogue::Bias { activations },
                 MatrixLibrary::Msl => MatmulEpilogue::Full { activations },
-                },
-                caches_scalars: false,
+            },
+            caches_scalars: false,
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) trait Rule: Into<Op> {
 /// `for_each_op!(m)` expands to `m! { … }` with all lines, and so declares the modules in `ops.rs`, `cpu.rs` and
 /// `metal.rs`, [`Op`], the dispatch on the CPU and on Metal, the list of MSL files and the test modules. A line is
 /// `module::Params`; `boxed` keeps large parameters out of line, since every node has the size of the largest [`Op`];
-/// `=> other` says that the op launches the kernels of `metal/msl/other.metal` instead of a file of its own.
+/// `=> other` says that the op launches the kernels of `metal/msl/other.metal` instead of its own file.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_op {

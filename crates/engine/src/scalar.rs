@@ -64,8 +64,7 @@ impl Scalar {
     }
 
     /// Returns an error if an integer is out of range for an integer type: adding 300 to a `u8` tensor is a mistake,
-    /// not an
-    /// addition of 44.
+    /// not an addition of 44.
     pub(crate) fn fit(self, op: &'static str, dtype: DType) -> Result<()> {
         let (low, high) = match dtype {
             DType::U8 => (0, i128::from(u8::MAX)),

@@ -31,8 +31,7 @@ impl Shape {
     };
 
     /// A shape with these dimensions. An error if they are more than [`MAX_RANK`], or if the size in bytes overflows
-    /// for
-    /// some element type.
+    /// for some element type.
     pub fn new(op: &'static str, dims: &[usize]) -> Result<Self> {
         let mut shape = Self::SCALAR;
         let Some(target) = shape.dims.get_mut(..dims.len()) else {

@@ -21,8 +21,7 @@ const ALIGN: usize = 64;
 const MIN_HUGE_PAGE_BLOCK_BYTES: usize = 4 << 20;
 
 /// The size of huge pages on x86-64 and AArch64. With small pages, `a + b` of 64 MiB each spends a quarter of its time
-/// on
-/// TLB misses.
+/// on TLB misses.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// An initialised block from the allocator.
@@ -39,8 +38,7 @@ fn layout(len: usize) -> Option<Layout> {
         return Layout::from_size_align(len, ALIGN).ok();
     }
     // With a larger alignment, `alloc_zeroed` clears memory itself and so touches all pages; without it, the system
-    // provides
-    // zeroed pages on demand. The bytes before the first huge page are never touched.
+    // provides zeroed pages on demand. The bytes before the first huge page are never touched.
     Layout::from_size_align(len.checked_add(HUGE_PAGE_BYTES)?, align_of::<u128>()).ok()
 }
 
@@ -87,7 +85,8 @@ impl Memory {
                 skipped: 0,
             });
         }
-        let skipped = block.as_ptr().addr().next_multiple_of(HUGE_PAGE_BYTES) - block.as_ptr().addr();
+        let skipped =
+            block.as_ptr().addr().next_multiple_of(HUGE_PAGE_BYTES) - block.as_ptr().addr();
         // SAFETY: the block has `HUGE_PAGE_BYTES` bytes more than `len`, and fewer than that are skipped.
         let start = unsafe { block.add(skipped) };
         prefer_huge_pages(start, len);
@@ -358,12 +357,21 @@ mod tests {
 
     #[test]
     fn large_blocks_are_zeroed_and_aligned_to_huge_pages() {
-        for len in [MIN_HUGE_PAGE_BLOCK_BYTES - 1, MIN_HUGE_PAGE_BLOCK_BYTES, MIN_HUGE_PAGE_BLOCK_BYTES + 1, 3 * MIN_HUGE_PAGE_BLOCK_BYTES + 77] {
+        for len in [
+            MIN_HUGE_PAGE_BLOCK_BYTES - 1,
+            MIN_HUGE_PAGE_BLOCK_BYTES,
+            MIN_HUGE_PAGE_BLOCK_BYTES + 1,
+            3 * MIN_HUGE_PAGE_BLOCK_BYTES + 77,
+        ] {
             let mut block = Memory::new(len).unwrap();
             assert!(block.bytes().iter().all(|&b| b == 0));
             block.bytes_mut().fill(1);
             assert_eq!(block.bytes().len(), len);
-            let page = if len < MIN_HUGE_PAGE_BLOCK_BYTES { ALIGN } else { HUGE_PAGE_BYTES };
+            let page = if len < MIN_HUGE_PAGE_BLOCK_BYTES {
+                ALIGN
+            } else {
+                HUGE_PAGE_BYTES
+            };
             assert_eq!(block.bytes().as_ptr().addr() % page, 0);
         }
     }

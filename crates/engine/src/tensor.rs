@@ -29,9 +29,8 @@ use crate::{DType, Error, Layout, Result, Scalar, Shape, graph};
 /// # Errors
 ///
 /// Methods and operators always return a tensor, so that formulas read like formulas. An invalid call returns a tensor
-/// that
-/// *carries its error*, as does everything computed from it; every read returns the error. [`Tensor::check`] returns it
-/// without evaluating anything.
+/// that *carries its error*, as does everything computed from it; every read returns the error. [`Tensor::check`]
+/// returns it without evaluating anything.
 ///
 /// ```
 /// use bessemer::Tensor;
@@ -196,8 +195,7 @@ impl Tensor {
     }
 
     /// [`Tensor::apply`] for two inputs, of which it takes the second by value: in small ops the cost of another
-    /// reference
-    /// count is measurable.
+    /// reference count is measurable.
     pub(crate) fn apply_to(op: impl Rule, first: &Self, second: Self) -> Self {
         match Self::infer(&op, &[first, &second]) {
             Ok(result) => Self::record(op, result, vec![first.clone(), second]),

@@ -209,10 +209,10 @@ fn long_library_matmuls_run_in_bands_of_rows() {
     let device = Device::software().unwrap();
     device.set_matrix_library(MatrixLibrary::Mps).unwrap();
     device.set_max_launch_time(Duration::from_nanos(60));
-    for turned in [false, true] {
+    for is_transposed in [false, true] {
         let [a, b, c] = [[100, 40], [40, 30], [1, 30]].map(|shape| {
             let [rows, cols] = shape;
-            if turned {
+            if is_transposed {
                 f32s(&[cols, rows]).t()
             } else {
                 f32s(&shape)

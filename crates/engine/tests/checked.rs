@@ -1,7 +1,6 @@
 //! Every kernel of the engine on the checking software device, which reports out-of-bounds accesses, data races and
 //! divergent barriers. The safety argument of `metal/kernel.rs` rests on it: a kernel that no case runs is a failure.
-//! The
-//! cases also run on the fast device, compiled as the next version of the language.
+//! The cases also run on the fast device, compiled as the next version of the language.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -312,9 +311,9 @@ fn run(device: &Device, (name, case): Case) {
     assert_eq!(found.len(), expected.len(), "{name}");
     for (found, expected) in found.iter().zip(&expected) {
         assert_eq!(found.len(), expected.len(), "{name}");
-        let most = expected.iter().fold(1.0_f32, |m, x| m.max(x.abs()));
+        let max = expected.iter().fold(1.0_f32, |m, x| m.max(x.abs()));
         for (a, b) in found.iter().zip(expected) {
-            assert!((a - b).abs() <= 2e-5 * most, "{name}: {a}, not {b}");
+            assert!((a - b).abs() <= 2e-5 * max, "{name}: {a}, not {b}");
         }
     }
 }
@@ -341,10 +340,10 @@ fn transform(device: &Device, family: &Family, kind: CacheType, prompt: usize) {
         .unwrap();
     let near = |logits: &[f32], expected: &[f64]| {
         assert_eq!(logits.len(), expected.len());
-        let most = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+        let max = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
         for (&a, &b) in logits.iter().zip(expected) {
             assert!(
-                (f64::from(a) - b).abs() <= 1e-2 * most,
+                (f64::from(a) - b).abs() <= 1e-2 * max,
                 "{family:?}: {a}, not {b}"
             );
         }
@@ -467,7 +466,7 @@ fn run_every_kernel(device: &Device) {
     for &case in [ELEMENTWISE, MOVING, ROWS, PRODUCTS].into_iter().flatten() {
         jobs.push((case.0, Box::new(move || run(device, case))));
     }
-    // Compiling takes most of the time: as many at once as there are processors.
+    // Compilation dominates: one job per processor.
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some((name, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -1,6 +1,5 @@
 //! The cost of graphs on a Metal device: launches, barriers, command buffers, bytes, allocations. The numbers are exact
-//! and
-//! stored in `counts.txt`; `BESSEMER_BLESS=1 cargo test -p bessemer --test counts` updates them.
+//! and stored in `counts.txt`; `BESSEMER_BLESS=1 cargo test -p bessemer --test counts` updates them.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::collections::BTreeSet;
@@ -128,20 +127,20 @@ fn every_number_of_rows_selects_its_kernel() {
     let (k, n) = (256, 16384);
     for rows in 1..=40 {
         let x = || data(&[rows, k]);
-        let few = rows <= 16;
+        let is_skinny = rows <= 16;
         let product = kernels(|| x().matmul(&data(&[k, n])));
         assert_eq!(
             product,
-            [if few {
+            [if is_skinny {
                 "matmul_skinny_m_major"
             } else {
                 "matmul_tile"
             }]
         );
-        let turned = kernels(|| x().matmul(&data(&[n, k]).t()));
+        let transposed = kernels(|| x().matmul(&data(&[n, k]).t()));
         assert_eq!(
-            turned,
-            [if few {
+            transposed,
+            [if is_skinny {
                 "matmul_skinny_k_major"
             } else {
                 "matmul_tile"
@@ -188,8 +187,7 @@ fn matmuls_that_take_seconds_are_several_launches() {
 }
 
 /// The labels of all command buffers, launches and buffers on a recording device; all must have one. Pipelines are
-/// labelled
-/// with their kernels.
+/// labelled with their kernels.
 fn labels(device: &hal::Device) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     let mut bare_buffers = 0;

@@ -18,8 +18,7 @@ use bessemer_hal::soft::{Mode, SoftOptions};
 use bessemer_testing::transformer::{Family, Reference};
 
 /// A separate device, so that injected failures do not affect other tests. `BESSEMER_SOFT_MODE` may select another mode
-/// than
-/// the fast one.
+/// than the fast one.
 fn soft(mode: Mode) -> Device {
     let mut options = SoftOptions::from_env().unwrap();
     if mode == Mode::Check {
@@ -59,10 +58,8 @@ fn forward(decoder: &Decoder, sequences: &mut Sequences, slot: usize, tokens: &[
 }
 
 /// Tolerance of logits, relative to the largest: a dozen consecutive sums of some hundred f32 products, each with an
-/// error of
-/// 2⁻²⁴. Values in an f16 cache are rounded on both sides, but one near the middle of two f16 values may be rounded
-/// either
-/// way, by 2⁻¹¹ of itself.
+/// error of 2⁻²⁴. Values in an f16 cache are rounded on both sides, but one near the middle of two f16 values may be
+/// rounded either way, by 2⁻¹¹ of itself.
 fn tolerance(kind: CacheType) -> f64 {
     match kind {
         CacheType::F32 => 2e-5,
@@ -74,9 +71,9 @@ fn tolerance(kind: CacheType) -> f64 {
 
 fn assert_near(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
-    let most = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+    let max = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
     for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
-        let off = (f64::from(found) - expected).abs() / most;
+        let off = (f64::from(found) - expected).abs() / max;
         assert!(
             off <= tolerance,
             "{what}: logit {i} is {found}, not {expected}: {off:e} of the largest"
@@ -129,7 +126,7 @@ fn q8_caches_only_add_rounding() {
         heads: 4,
         kv_heads,
         head_dim,
-        turned: None,
+        rope_dims: None,
         layers: 1,
         ..Family::default()
     });
@@ -312,8 +309,8 @@ fn sequences_in_different_slots_are_independent() {
     let mut expected = Vec::new();
     for (slot, text) in texts.iter().enumerate() {
         let rows: Vec<_> = text.iter().map(|&t| references[slot].take(t)).collect();
-        let wanted = if slot == 1 { 0 } else { rows.len() - 1 };
-        expected.extend(rows[wanted..].concat());
+        let row = if slot == 1 { 0 } else { rows.len() - 1 };
+        expected.extend(rows[row..].concat());
     }
     assert_near(
         &found,

@@ -194,7 +194,7 @@ fn every_allocation_and_submission_of_a_transformer_block_may_fail() {
     device.synchronize().unwrap();
     device.clear_cache();
     let in_use = device.memory().in_use;
-    let held = device.hal().unwrap().allocated_bytes();
+    let allocated = device.hal().unwrap().allocated_bytes();
     let mut failures = 0;
     for fail in [hal::Device::fail_allocation, hal::Device::fail_submission] {
         for n in 1.. {
@@ -215,7 +215,7 @@ fn every_allocation_and_submission_of_a_transformer_block_may_fail() {
             let _ = device.synchronize();
             device.clear_cache();
             assert_eq!(device.memory().in_use, in_use, "after failure {n}");
-            assert_eq!(device.hal().unwrap().allocated_bytes(), held);
+            assert_eq!(device.hal().unwrap().allocated_bytes(), allocated);
             assert_eq!(values(&block(&device)), expected, "after failure {n}");
             if !reached && n > 64 {
                 break;
@@ -479,9 +479,9 @@ fn a_matmul_with_bias_is_one_launch_with_the_same_bits() {
         let product = a.matmul(&b);
         product.eval().unwrap();
         let apart = values(&(&product + &c));
-        let together = a.matmul(&b) + &c;
-        assert_eq!(explain(&[&together]).unwrap().steps.len(), 1);
-        assert_eq!(values(&together), apart);
+        let fused = a.matmul(&b) + &c;
+        assert_eq!(explain(&[&fused]).unwrap().steps.len(), 1);
+        assert_eq!(values(&fused), apart);
         let other_way = &c + a.matmul(&b);
         assert_eq!(explain(&[&other_way]).unwrap().steps.len(), 1);
         assert_eq!(values(&other_way), apart);
@@ -541,10 +541,12 @@ fn a_fused_epilogue_is_bit_identical_to_separate_ops() {
             .enumerate()
         {
             // Every function for one shape, one function for every other; each in at most one half-precision type,
-            // since
-            // all of them are compiled.
-            let wanted = |j: usize| (i == 0 || i == j) && (dtype == DType::F32 || j % 3 == d);
-            let functions = functions.iter().enumerate().filter(|(j, _)| wanted(*j));
+            // since all of them are compiled.
+            let is_selected = |j: usize| (i == 0 || i == j) && (dtype == DType::F32 || j % 3 == d);
+            let functions = functions
+                .iter()
+                .enumerate()
+                .filter(|(j, _)| is_selected(*j));
             for (_, &(name, f)) in functions {
                 let given = |t: Tensor| done(t.to(&device).cast(dtype).contiguous());
                 let (a, b) = (given(wave(left, 1) * 0.2), given(wave(right, 2) * 0.3));
@@ -565,14 +567,13 @@ fn a_fused_epilogue_is_bit_identical_to_separate_ops() {
                     (f(&a.matmul(&b)), done(f(&product))),
                     (f(&a.matmul(&b)) + &residual, done(f(&product) + &residual)),
                 ];
-                for (case, (together, apart)) in cases.into_iter().enumerate() {
+                for (case, (fused, apart)) in cases.into_iter().enumerate() {
                     let what = format!("{name} of {left:?} by {right:?}, {dtype}, case {case}");
-                    let plan = explain(&[&together]).unwrap();
+                    let plan = explain(&[&fused]).unwrap();
                     assert_eq!(plan.steps.len(), 1, "{what}: {plan}");
                     assert_eq!(plan.steps[0].ops[0], "matmul");
-                    let [together, apart] =
-                        [&together, &apart].map(|t| values(&t.cast(DType::F32)));
-                    for (a, b) in together.into_iter().zip(apart) {
+                    let [fused, apart] = [&fused, &apart].map(|t| values(&t.cast(DType::F32)));
+                    for (a, b) in fused.into_iter().zip(apart) {
                         // A device that rounds differently on purpose: by one ulp of the type, followed by another
                         // rounding.
                         let close = match options.mode {
@@ -625,8 +626,7 @@ fn several_roots_are_one_submission() {
 }
 
 /// Pipelines of real GPUs allow fewer threads than the device if a kernel needs many registers; the fuzzing device does
-/// so
-/// at random.
+/// so at random.
 #[test]
 fn long_rows_are_complete_on_pipelines_with_fewer_threads() {
     let results = |device: &Device| -> Vec<Vec<f32>> {

@@ -1,6 +1,5 @@
 //! Placement of ops: an explicit choice, then the dispatch table, then the default device. The software Metal device
-//! stands
-//! in for an automatically selected GPU.
+//! stands in for an automatically selected GPU.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
@@ -84,7 +83,7 @@ fn the_table_places_ops_of_unpinned_tensors() {
 }
 
 #[test]
-#[ignore = "run by the test of the variable, in a process of its own"]
+#[ignore = "run by the test of the variable, in a separate process"]
 fn with_the_variable() {
     let gpu = gpu();
     DispatchTable::parse(TABLE).unwrap().apply(&gpu);

@@ -33,15 +33,15 @@ fn a_fused_chain_is_bit_identical_to_its_ops() {
             Tensor::sin,
             |t| t / 3.0,
         ];
-        let mut joined = x.clone();
+        let mut fused = x.clone();
         let mut single = x.clone();
         for step in steps {
-            joined = step(&joined);
+            fused = step(&fused);
             single = step(&single);
             single.eval().unwrap();
         }
         let bits = |t: &Tensor| t.cast(DType::F64).to_vec::<f64>().unwrap();
-        assert_eq!(bits(&joined), bits(&single), "{dtype}");
+        assert_eq!(bits(&fused), bits(&single), "{dtype}");
     }
 }
 
@@ -75,11 +75,11 @@ fn unused_values_are_not_computed() {
 #[test]
 fn a_value_with_a_handle_is_recomputed_at_most_once() {
     let x = ramp(100);
-    let held = x.exp();
-    (&held + 1.0).eval().unwrap();
-    assert!(!held.is_evaluated(), "joined the first time");
-    (&held + 2.0).eval().unwrap();
-    assert!(held.is_evaluated(), "kept the second time");
+    let kept = x.exp();
+    (&kept + 1.0).eval().unwrap();
+    assert!(!kept.is_evaluated(), "fused the first time");
+    (&kept + 2.0).eval().unwrap();
+    assert!(kept.is_evaluated(), "kept the second time");
 }
 
 #[test]

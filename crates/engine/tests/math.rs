@@ -65,7 +65,7 @@ const CASES: [Case; 6] = [
     },
 ];
 
-fn on(math: MathMode) -> Device {
+fn device_with(math: MathMode) -> Device {
     // The device makes functions as inaccurate as the mode allows.
     let options = SoftOptions {
         mode: Mode::Fuzz,
@@ -86,7 +86,7 @@ fn fast_math_stays_within_its_bounds_and_is_opt_in() {
         let t = Tensor::from_slice(&x, [x.len()]).to(device);
         error(&(case.run)(&t).to_vec::<f32>().unwrap(), case.exact, &x)
     };
-    let (safe, fast) = (on(MathMode::Safe), on(MathMode::Fast));
+    let (safe, fast) = (device_with(MathMode::Safe), device_with(MathMode::Fast));
     let mut looser = 0;
     for case in &CASES {
         let (precise, loose) = (worst(&safe, case), worst(&fast, case));
@@ -96,7 +96,7 @@ fn fast_math_stays_within_its_bounds_and_is_opt_in() {
     }
     assert!(
         looser >= 4,
-        "{looser} functions are less exact where asked for"
+        "{looser} functions are less accurate in fast mode"
     );
 }
 

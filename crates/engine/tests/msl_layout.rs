@@ -1,6 +1,5 @@
 //! Rules for shared definitions: structs that kernels share with the host come from `msl_struct!`, and function
-//! constants
-//! are identified by name.
+//! constants are identified by name.
 
 use std::collections::BTreeSet;
 use std::fs;

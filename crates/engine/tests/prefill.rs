@@ -20,12 +20,12 @@ fn tokens(count: usize, vocab: usize, seed: usize) -> Vec<u32> {
 }
 
 /// One or several sequences of a decoder.
-struct Rows<'a> {
+struct TestSequences<'a> {
     decoder: &'a Decoder,
     sequences: Sequences,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> TestSequences<'a> {
     fn new(decoder: &'a Decoder, kind: CacheType, slots: usize, positions: usize) -> Self {
         Self {
             decoder,
@@ -44,18 +44,18 @@ impl<'a> Rows<'a> {
             })
             .collect();
         let mut logits = Vec::new();
-        let taken = self
+        let outcome = self
             .decoder
             .forward(&mut self.sequences, &runs, &mut logits);
-        taken.unwrap();
+        outcome.unwrap();
         logits
     }
 }
 
 /// Logits of a new sequence after every token, processed in these chunks.
-fn alone(decoder: &Decoder, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
+fn logits_in_chunks(decoder: &Decoder, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
     let count: usize = pieces.iter().map(|p| p.len()).sum();
-    let mut rows = Rows::new(decoder, kind, 1, count);
+    let mut rows = TestSequences::new(decoder, kind, 1, count);
     pieces
         .iter()
         .flat_map(|piece| rows.take(&[(0, piece)]))
@@ -63,13 +63,13 @@ fn alone(decoder: &Decoder, kind: CacheType, pieces: &[&[u32]]) -> Vec<f32> {
 }
 
 /// The maximum difference relative to the maximum magnitude.
-fn apart(a: &[f32], b: &[f32]) -> f64 {
+fn relative_difference(a: &[f32], b: &[f32]) -> f64 {
     assert_eq!(a.len(), b.len());
-    let most = b.iter().fold(0.0_f64, |m, &b| m.max(f64::from(b.abs())));
+    let max = b.iter().fold(0.0_f64, |m, &b| m.max(f64::from(b.abs())));
     let pairs = a.iter().zip(b).map(|(&a, &b)| f64::from(a) - f64::from(b));
     pairs.fold(0.0_f64, |m, d| {
         m.max(if d.is_nan() { f64::INFINITY } else { d.abs() })
-    }) / most
+    }) / max
 }
 
 /// Asserts equal bits, unless the device changes the order of summation on purpose.
@@ -79,9 +79,9 @@ fn assert_same(a: &[f32], b: &[f32], what: &str) {
 
 fn assert_same_or_close(a: &[f32], b: &[f32], close: f64, what: &str) {
     if SoftOptions::from_env().unwrap().mode == Mode::Fuzz {
-        assert!(apart(a, b) < close, "{what}");
+        assert!(relative_difference(a, b) < close, "{what}");
     } else {
-        assert!(a == b, "{what}: {:e} apart", apart(a, b));
+        assert!(a == b, "{what}: {:e} apart", relative_difference(a, b));
     }
 }
 
@@ -119,13 +119,13 @@ fn model_families_match_the_f64_reference() {
             (CacheType::Q8_0, TOLERANCE_Q8),
         ] {
             let expected = reference(&spec, kind, &tokens);
-            let found = alone(&decoder, kind, &[&tokens]);
-            let off = apart(&found, &expected);
+            let found = logits_in_chunks(&decoder, kind, &[&tokens]);
+            let off = relative_difference(&found, &expected);
             assert!(off < close, "{name} {kind:?}: {off}");
             // Small batches, which use other kernels.
             let pieces: Vec<&[u32]> = tokens.chunks(7).collect();
-            let off = apart(&alone(&decoder, kind, &pieces), &expected);
-            assert!(off < close, "{name} {kind:?}, few at once: {off}");
+            let off = relative_difference(&logits_in_chunks(&decoder, kind, &pieces), &expected);
+            assert!(off < close, "{name} {kind:?}, small batches: {off}");
         }
     }
 }
@@ -178,7 +178,7 @@ fn quantised_weights_and_wide_heads_match_the_f64_reference() {
             heads: 34,
             kv_heads: 1,
             head_dim: 20,
-            turned: Some(12),
+            rope_dims: Some(12),
             layers: 1,
             ..Family::default()
         },
@@ -188,12 +188,15 @@ fn quantised_weights_and_wide_heads_match_the_f64_reference() {
         let decoder = decoder(&spec);
         let tokens = tokens(18, spec.vocab, 2);
         let expected = reference(&spec, CacheType::F32, &tokens);
-        let found = alone(&decoder, CacheType::F32, &[&tokens]);
-        let off = apart(&found, &expected);
+        let found = logits_in_chunks(&decoder, CacheType::F32, &[&tokens]);
+        let off = relative_difference(&found, &expected);
         assert!(off < TOLERANCE_F32, "{family:?}: {off}");
         let pieces: Vec<&[u32]> = tokens.chunks(9).collect();
-        let off = apart(&alone(&decoder, CacheType::F32, &pieces), &expected);
-        assert!(off < TOLERANCE_F32, "{family:?}, few at once: {off}");
+        let off = relative_difference(
+            &logits_in_chunks(&decoder, CacheType::F32, &pieces),
+            &expected,
+        );
+        assert!(off < TOLERANCE_F32, "{family:?}, small batches: {off}");
     }
 }
 
@@ -205,26 +208,26 @@ fn batches_of_any_size_match_token_by_token() {
         let all = tokens(100, spec.vocab, 3);
         let kind = CacheType::F32;
         let single: Vec<&[u32]> = all.chunks(1).collect();
-        let one_by_one = alone(&decoder, kind, &single);
-        let at_once = alone(&decoder, kind, &[&all]);
-        let off = apart(&at_once, &one_by_one);
+        let one_by_one = logits_in_chunks(&decoder, kind, &single);
+        let in_one_batch = logits_in_chunks(&decoder, kind, &[&all]);
+        let off = relative_difference(&in_one_batch, &one_by_one);
         assert!(off < TOLERANCE_F32, "{name}: {off}");
         let by = |size: usize| {
             let count = all.len() / size * size;
             let pieces: Vec<&[u32]> = all[..count].chunks(size).collect();
-            alone(&decoder, kind, &pieces)
+            logits_in_chunks(&decoder, kind, &pieces)
         };
         // In batches: the same kernels, so the same bits; up to 16 rows are multiplied by others.
         let by_two = by(2);
-        let off = apart(&by_two, &at_once);
+        let off = relative_difference(&by_two, &in_one_batch);
         assert!(off < TOLERANCE_F32, "{name} by 2: {off}");
         for (size, same) in [
             (9, &by_two),
             (15, &by_two),
             (16, &by_two),
-            (17, &at_once),
-            (33, &at_once),
-            (64, &at_once),
+            (17, &in_one_batch),
+            (33, &in_one_batch),
+            (64, &in_one_batch),
         ] {
             let logits = by(size);
             assert_same(&logits, &same[..logits.len()], &format!("{name} by {size}"));
@@ -243,14 +246,19 @@ fn batched_sequences_of_different_lengths_are_independent() {
     }
 }
 
-fn check_batched_against_separate(spec: &Spec, decoder: &Decoder, kind: CacheType, lengths: [usize; 4]) {
+fn check_batched_against_separate(
+    spec: &Spec,
+    decoder: &Decoder,
+    kind: CacheType,
+    lengths: [usize; 4],
+) {
     let close = match kind {
         CacheType::Q8_0 => TOLERANCE_Q8,
         _ => TOLERANCE_F16,
     };
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| tokens(lengths[i], spec.vocab, i)).collect();
     let more: Vec<Vec<u32>> = (0..4).map(|i| tokens(2 + i, spec.vocab, 9 + i)).collect();
-    let mut rows = Rows::new(decoder, kind, 4, 40);
+    let mut rows = TestSequences::new(decoder, kind, 4, 40);
     // In any order, then continuing from each position.
     let order = [2, 0, 3, 1];
     let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &prompts[i][..])).to_vec();
@@ -259,7 +267,7 @@ fn check_batched_against_separate(spec: &Spec, decoder: &Decoder, kind: CacheTyp
     let second = rows.take(&runs);
     let (mut at, mut at_more) = (0, 0);
     for i in order {
-        let expected = alone(decoder, kind, &[&prompts[i], &more[i]]);
+        let expected = logits_in_chunks(decoder, kind, &[&prompts[i], &more[i]]);
         let (prompt, rest) = (lengths[i] * spec.vocab, more[i].len() * spec.vocab);
         let what = format!("sequence {i}");
         assert_same_or_close(&first[at..at + prompt], &expected[..prompt], close, &what);
@@ -276,9 +284,9 @@ fn check_batched_against_separate(spec: &Spec, decoder: &Decoder, kind: CacheTyp
     let runs: Vec<(usize, &[u32])> = order.map(|i| (i, &single[i][..])).to_vec();
     let third = rows.take(&runs);
     for (logits, i) in third.chunks_exact(spec.vocab).zip(order) {
-        let expected = alone(decoder, kind, &[&prompts[i], &more[i], &single[i]]);
+        let expected = logits_in_chunks(decoder, kind, &[&prompts[i], &more[i], &single[i]]);
         let last = &expected[expected.len() - spec.vocab..];
-        assert!(apart(logits, last) < close, "sequence {i}");
+        assert!(relative_difference(logits, last) < close, "sequence {i}");
     }
 }
 
@@ -289,13 +297,13 @@ fn a_reused_prefix_gives_the_same_logits() {
     let kind = CacheType::F16;
     // More than 16 each, so that all use the same kernels, and at most as many as logits are computed for in one batch.
     let (first, other) = (tokens(40, spec.vocab, 1), tokens(18, spec.vocab, 2));
-    let mut rows = Rows::new(&decoder, kind, 2, 80);
+    let mut rows = TestSequences::new(&decoder, kind, 2, 80);
     rows.take(&[(1, &first)]);
     for kept in [0, 1, 16, 21, 40] {
         rows.sequences.truncate(1, kept).unwrap();
         let logits = rows.take(&[(1, &other)]);
         let whole: Vec<u32> = first[..kept].iter().chain(&other).copied().collect();
-        let expected = alone(&decoder, kind, &[&whole]);
+        let expected = logits_in_chunks(&decoder, kind, &[&whole]);
         assert_same(
             &logits,
             &expected[kept * spec.vocab..],
@@ -305,7 +313,10 @@ fn a_reused_prefix_gives_the_same_logits() {
         rows.sequences.truncate(1, kept).unwrap();
         let logits = rows.take(&[(1, &other[..5])]);
         let same = &expected[kept * spec.vocab..][..logits.len()];
-        assert!(apart(&logits, same) < TOLERANCE_F16, "{kept} kept, 5 more");
+        assert!(
+            relative_difference(&logits, same) < TOLERANCE_F16,
+            "{kept} kept, 5 more"
+        );
         // The prefix again, for the next one.
         rows.sequences.truncate(1, kept).unwrap();
         if kept < first.len() {
@@ -327,7 +338,7 @@ fn tokens_outside_the_sliding_window_have_no_effect() {
     let same = tokens(30, spec.vocab, 3);
     one.extend(&same);
     other.extend(&same);
-    let [one, other] = [one, other].map(|t| alone(&decoder, CacheType::F32, &[&t]));
+    let [one, other] = [one, other].map(|t| logits_in_chunks(&decoder, CacheType::F32, &[&t]));
     let (far, near) = ((70 + 10) * spec.vocab, (70 + 9) * spec.vocab);
     assert_same(&one[far..], &other[far..], "what all of it sees");
     assert_ne!(one[near..far], other[near..far]);
@@ -341,9 +352,9 @@ fn without_a_causal_mask_every_token_attends_to_all() {
     };
     let mut spec = family.spec(7).unwrap();
     let all = tokens(40, spec.vocab, 1);
-    let in_order = alone(&decoder(&spec), CacheType::F32, &[&all]);
+    let in_order = logits_in_chunks(&decoder(&spec), CacheType::F32, &[&all]);
     spec.causal = false;
-    let without = alone(&decoder(&spec), CacheType::F32, &[&all]);
+    let without = logits_in_chunks(&decoder(&spec), CacheType::F32, &[&all]);
     let last = 39 * spec.vocab;
     // The last token attends to the same either way.
     assert_same(&in_order[last..], &without[last..], "the last token");
@@ -351,7 +362,7 @@ fn without_a_causal_mask_every_token_attends_to_all() {
     assert_ne!(in_order[..spec.vocab], without[..spec.vocab]);
     let mut changed = all.clone();
     changed[39] = (changed[39] + 1) % spec.vocab as u32;
-    let other = alone(&decoder(&spec), CacheType::F32, &[&changed]);
+    let other = logits_in_chunks(&decoder(&spec), CacheType::F32, &[&changed]);
     assert_ne!(other[..spec.vocab], without[..spec.vocab]);
 }
 
@@ -364,23 +375,23 @@ fn long_prompts_are_several_batches() {
     let spec = family.spec(8).unwrap();
     let decoder = decoder(&spec);
     let all = tokens(530, spec.vocab, 1);
-    let mut rows = Rows::new(&decoder, CacheType::F16, 1, 530);
+    let mut rows = TestSequences::new(&decoder, CacheType::F16, 1, 530);
     let run = Run {
         slot: 0,
         tokens: &all,
         logits: Logits::Last,
     };
-    let mut at_once = Vec::new();
-    let taken = decoder.forward(&mut rows.sequences, &[run], &mut at_once);
-    taken.unwrap();
+    let mut in_one_batch = Vec::new();
+    let outcome = decoder.forward(&mut rows.sequences, &[run], &mut in_one_batch);
+    outcome.unwrap();
     rows.sequences.truncate(0, 0).unwrap();
     let mut in_two = Vec::new();
     for tokens in [&all[..300], &all[300..]] {
         let run = Run { tokens, ..run };
-        let taken = decoder.forward(&mut rows.sequences, &[run], &mut in_two);
-        taken.unwrap();
+        let outcome = decoder.forward(&mut rows.sequences, &[run], &mut in_two);
+        outcome.unwrap();
     }
-    assert_same(&at_once, &in_two, "two batches");
+    assert_same(&in_one_batch, &in_two, "two batches");
 }
 
 #[test]
@@ -393,8 +404,8 @@ fn sampling_uses_the_last_row() {
     let prompt = tokens(9, spec.vocab, 1);
     let other = tokens(4, spec.vocab, 2);
     let greatest = |row: &[f32]| {
-        let most = row.iter().fold(f32::NEG_INFINITY, |m, &l| m.max(l));
-        row.iter().position(|&l| l == most).unwrap() as u32
+        let max = row.iter().fold(f32::NEG_INFINITY, |m, &l| m.max(l));
+        row.iter().position(|&l| l == max).unwrap() as u32
     };
     for kind in [Logits::Last, Logits::All] {
         let run = |slot, tokens| Run {
@@ -411,7 +422,7 @@ fn sampling_uses_the_last_row() {
         assert_eq!(first.wait().unwrap(), expected);
         let next = [expected];
         let whole: Vec<u32> = prompt.iter().chain(&next).copied().collect();
-        let rows = alone(&decoder, CacheType::F32, &[&whole]);
+        let rows = logits_in_chunks(&decoder, CacheType::F32, &[&whole]);
         let last = greatest(&rows[rows.len() - spec.vocab..]);
         assert_eq!(second.wait().unwrap(), last);
         sequences.truncate(0, 0).unwrap();
@@ -456,8 +467,8 @@ fn the_checking_device_reports_nothing() {
     ] {
         let prompts = [tokens(count, spec.vocab, 1), tokens(3, spec.vocab, 2)];
         let runs = [(0, &prompts[0][..]), (1, &prompts[1][..])];
-        let logits = Rows::new(&decoder, kind, 2, 20).take(&runs);
-        let expected = Rows::new(&plain, kind, 2, 20).take(&runs);
-        assert!(apart(&logits, &expected) < TOLERANCE_F32);
+        let logits = TestSequences::new(&decoder, kind, 2, 20).take(&runs);
+        let expected = TestSequences::new(&plain, kind, 2, 20).take(&runs);
+        assert!(relative_difference(&logits, &expected) < TOLERANCE_F32);
     }
 }

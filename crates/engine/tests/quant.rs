@@ -1,6 +1,5 @@
 //! Block formats against ggml: `tests/data/ggml_quant` has rows of weights, their blocks as quantised by ggml, the
-//! dequantised
-//! values, and their products with a vector.
+//! dequantised values, and their products with a vector.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::fs;
@@ -160,8 +159,7 @@ fn products_agree_with_ggml() {
                 .sum();
             // Random differences between our product and ggml's. With blocks of 32 both have the same integers, but
             // ggml's scales are f16, with an error of up to 2⁻¹¹. With blocks of 256 ggml has one scale for the block,
-            // so
-            // that both round independently, with an error of up to half a step.
+            // so that both round independently, with an error of up to half a step.
             let mut variance = 0.0;
             for (i, (w, own)) in groups().enumerate() {
                 let square: f64 = w.iter().map(|&w| f64::from(w).powi(2)).sum();

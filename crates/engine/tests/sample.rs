@@ -16,7 +16,7 @@ fn sampler(sampling: Sampling, vocab: usize) -> DeviceSampler {
     DeviceSampler::new(&device(), sampling, vocab).unwrap()
 }
 
-fn at(temperature: f32) -> Sampling {
+fn with_temperature(temperature: f32) -> Sampling {
     Sampling {
         temperature,
         ..Sampling::default()
@@ -24,9 +24,9 @@ fn at(temperature: f32) -> Sampling {
 }
 
 /// Pseudo-random numbers from 0 to 1 with a fixed seed.
-struct Numbers(u64);
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -56,7 +56,7 @@ impl Numbers {
 }
 
 /// The index of the first maximum.
-fn greatest(logits: &[f32]) -> u32 {
+fn argmax(logits: &[f32]) -> u32 {
     let mut best = (0, f32::NEG_INFINITY);
     for (i, &l) in logits.iter().enumerate() {
         if l > best.1 {
@@ -68,7 +68,7 @@ fn greatest(logits: &[f32]) -> u32 {
 
 /// Samples on the CPU in `f64`: the token, and the smallest margin of any decision, as a fraction of the total
 /// probability.
-fn choose(s: &Sampling, logits: &[f32], seen: &[u32], random: f64) -> (u32, f64) {
+fn sample_on_cpu(s: &Sampling, logits: &[f32], seen: &[u32], random: f64) -> (u32, f64) {
     let mut logits = logits.to_vec();
     for &(token, added) in &s.logit_bias {
         if let Some(l) = logits.get_mut(token as usize) {
@@ -92,9 +92,9 @@ fn choose(s: &Sampling, logits: &[f32], seen: &[u32], random: f64) -> (u32, f64)
         };
         *l -= s.presence_penalty + s.frequency_penalty * count as f32;
     }
-    let top = logits[greatest(&logits) as usize];
+    let top = logits[argmax(&logits) as usize];
     if s.temperature == 0.0 || !top.is_finite() {
-        return (greatest(&logits), 1.0);
+        return (argmax(&logits), 1.0);
     }
     let mut left: Vec<(u32, f64)> = (0_u32..)
         .zip(&logits)
@@ -164,13 +164,13 @@ fn choose(s: &Sampling, logits: &[f32], seen: &[u32], random: f64) -> (u32, f64)
 
 fn kinds() -> Vec<Sampling> {
     let limited = |change: fn(&mut Sampling)| {
-        let mut sampling = at(0.8);
+        let mut sampling = with_temperature(0.8);
         change(&mut sampling);
         sampling
     };
     vec![
-        at(1.0),
-        at(0.0),
+        with_temperature(1.0),
+        with_temperature(0.0),
         limited(|s| s.top_k = 40),
         limited(|s| s.top_k = 700),
         limited(|s| s.top_p = 0.9),
@@ -192,8 +192,8 @@ fn tokens_match_a_sorting_reference() {
             }
             sampling.seed = (vocab + kind) as u64;
             let mut device = sampler(sampling.clone(), vocab);
-            let mut numbers = Numbers(sampling.seed);
-            let mut draws = Numbers(sampling.seed);
+            let mut numbers = Random(sampling.seed);
+            let mut draws = Random(sampling.seed);
             for round in 0..4 {
                 // Flat distributions keep many tokens, steep ones few.
                 let logits = numbers.logits(vocab, [0.3, 2.0, 6.0, 15.0][round]);
@@ -202,7 +202,7 @@ fn tokens_match_a_sorting_reference() {
                 } else {
                     0.0
                 };
-                let (token, margin) = choose(&sampling, &logits, &[], random);
+                let (token, margin) = sample_on_cpu(&sampling, &logits, &[], random);
                 let chosen = device.next(&logits).unwrap();
                 all += 1;
                 // Weights are exact to an ulp of `f32`, sums to less.
@@ -232,12 +232,16 @@ fn greedy_sampling_takes_the_first_maximum() {
         (&[-3.0], 0),
     ];
     for (logits, token) in cases {
-        let chosen = sampler(at(0.0), logits.len()).next(logits).unwrap();
+        let chosen = sampler(with_temperature(0.0), logits.len())
+            .next(logits)
+            .unwrap();
         assert_eq!(chosen, token, "{logits:?}");
         // Without probabilities the result is the same.
-        let most = logits[token as usize];
-        if !most.is_finite() {
-            let chosen = sampler(at(1.0), logits.len()).next(logits).unwrap();
+        let max = logits[token as usize];
+        if !max.is_finite() {
+            let chosen = sampler(with_temperature(1.0), logits.len())
+                .next(logits)
+                .unwrap();
             assert_eq!(chosen, token, "{logits:?} with a temperature");
         }
     }
@@ -249,15 +253,27 @@ fn ties_are_broken_by_token_id() {
     for vocab in [1024, 49_152] {
         let logits = vec![1.5; vocab];
         for top_k in [1, 7, 600] {
-            let mut device = sampler(Sampling { top_k, ..at(1.0) }, vocab);
+            let mut device = sampler(
+                Sampling {
+                    top_k,
+                    ..with_temperature(1.0)
+                },
+                vocab,
+            );
             for _ in 0..3 {
                 let token = device.next(&logits).unwrap();
                 assert!((token as usize) < top_k, "{token} of the first {top_k}");
             }
         }
         // Without limits the sampled token is u · vocab.
-        let mut device = sampler(Sampling { seed: 5, ..at(1.0) }, vocab);
-        let mut numbers = Numbers(5);
+        let mut device = sampler(
+            Sampling {
+                seed: 5,
+                ..with_temperature(1.0)
+            },
+            vocab,
+        );
+        let mut numbers = Random(5);
         for _ in 0..4 {
             let token = (numbers.next() * vocab as f64) as u32;
             assert_eq!(device.next(&logits).unwrap(), token);
@@ -265,10 +281,10 @@ fn ties_are_broken_by_token_id() {
         let half = Sampling {
             top_p: 0.5,
             seed: 5,
-            ..at(1.0)
+            ..with_temperature(1.0)
         };
         let mut device = sampler(half, vocab);
-        let mut numbers = Numbers(5);
+        let mut numbers = Random(5);
         for _ in 0..4 {
             let token = (numbers.next() * (vocab / 2) as f64) as u32;
             assert_eq!(device.next(&logits).unwrap(), token);
@@ -280,7 +296,13 @@ fn ties_are_broken_by_token_id() {
 fn top_p_ends_with_the_token_that_reaches_it() {
     // Four equal tokens have a quarter each, and sums of quarters are exact.
     for (top_p, count) in [(0.25, 1), (0.26, 2), (0.5, 2), (0.75, 3), (0.76, 4)] {
-        let mut device = sampler(Sampling { top_p, ..at(1.0) }, 4);
+        let mut device = sampler(
+            Sampling {
+                top_p,
+                ..with_temperature(1.0)
+            },
+            4,
+        );
         let mut drawn: Vec<_> = (0..60).map(|_| device.next(&[0.5; 4]).unwrap()).collect();
         drawn.sort_unstable();
         drawn.dedup();
@@ -310,38 +332,50 @@ fn samples_follow_the_distribution() {
             assert!((share - p).abs() <= bound, "{share} is not {p}");
         }
     };
-    expect(shares(at(1.0)), p);
-    expect(shares(at(0.5)), p.map(|p| p * p));
+    expect(shares(with_temperature(1.0)), p);
+    expect(shares(with_temperature(0.5)), p.map(|p| p * p));
     let top_p = Sampling {
         top_p: 0.71,
-        ..at(1.0)
+        ..with_temperature(1.0)
     };
     expect(shares(top_p), [0.4, 0.3, 0.15, 0.0, 0.0]);
     let min_p = Sampling {
         min_p: 0.3,
-        ..at(1.0)
+        ..with_temperature(1.0)
     };
     expect(shares(min_p), [0.4, 0.3, 0.15, 0.0, 0.0]);
     // The expected information is 1.39 nats; 0.3 (1.20) is nearest to it, then 0.4 (0.92).
     let typical = Sampling {
         typical: 0.5,
-        ..at(1.0)
+        ..with_temperature(1.0)
     };
     expect(shares(typical), [0.4, 0.3, 0.0, 0.0, 0.0]);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_tokens() {
-    let logits = Numbers(3).logits(1024, 2.0);
+    let logits = Random(3).logits(1024, 2.0);
     let draw = |seed| -> Vec<u32> {
-        let mut device = sampler(Sampling { seed, ..at(1.0) }, logits.len());
+        let mut device = sampler(
+            Sampling {
+                seed,
+                ..with_temperature(1.0)
+            },
+            logits.len(),
+        );
         (0..20).map(|_| device.next(&logits).unwrap()).collect()
     };
     let first = draw(1);
     assert_eq!(first, draw(1));
     assert_ne!(first, draw(2));
     // Resuming after ten samples.
-    let mut device = sampler(Sampling { seed: 1, ..at(1.0) }, logits.len());
+    let mut device = sampler(
+        Sampling {
+            seed: 1,
+            ..with_temperature(1.0)
+        },
+        logits.len(),
+    );
     device.resume(&[], 10).unwrap();
     let rest: Vec<u32> = (0..10).map(|_| device.next(&logits).unwrap()).collect();
     assert_eq!(rest, first[10..]);
@@ -350,7 +384,7 @@ fn the_same_seed_gives_the_same_tokens() {
 #[test]
 fn penalties_apply_to_tokens_in_the_window() {
     let vocab = 31;
-    let mut numbers = Numbers(11);
+    let mut numbers = Random(11);
     for (i, change) in [
         |s: &mut Sampling| s.repetition_penalty = 1.7,
         |s: &mut Sampling| (s.presence_penalty, s.frequency_penalty) = (0.4, 0.3),
@@ -362,19 +396,19 @@ fn penalties_apply_to_tokens_in_the_window() {
     .into_iter()
     .enumerate()
     {
-        let mut sampling = at([0.0, 0.7][i % 2]);
+        let mut sampling = with_temperature([0.0, 0.7][i % 2]);
         change(&mut sampling);
         // A prompt with a token outside of the vocabulary.
         let mut seen = vec![4, 4, 9, 30, 400, 4, 2];
         let mut device = sampler(sampling.clone(), vocab);
         device.reset(&seen).unwrap();
-        let mut draws = Numbers(0);
+        let mut draws = Random(0);
         for step in 0..24 {
             let logits: Vec<f32> = (0..vocab)
                 .map(|_| (numbers.next() * 3.0 - 1.0) as f32)
                 .collect();
             let random = if i % 2 == 1 { draws.next() } else { 0.0 };
-            let (token, _) = choose(&sampling, &logits, &seen, random);
+            let (token, _) = sample_on_cpu(&sampling, &logits, &seen, random);
             assert_eq!(
                 device.next(&logits).unwrap(),
                 token,
@@ -388,27 +422,27 @@ fn penalties_apply_to_tokens_in_the_window() {
 #[test]
 fn rejects_invalid_sampling_parameters() {
     for bad in [
-        at(-1.0),
-        at(f32::NAN),
+        with_temperature(-1.0),
+        with_temperature(f32::NAN),
         Sampling {
             top_p: 1.5,
-            ..at(1.0)
+            ..with_temperature(1.0)
         },
         Sampling {
             min_p: -0.1,
-            ..at(1.0)
+            ..with_temperature(1.0)
         },
         Sampling {
             typical: f32::NAN,
-            ..at(1.0)
+            ..with_temperature(1.0)
         },
         Sampling {
             repetition_penalty: 0.0,
-            ..at(1.0)
+            ..with_temperature(1.0)
         },
         Sampling {
             presence_penalty: f32::INFINITY,
-            ..at(1.0)
+            ..with_temperature(1.0)
         },
     ] {
         assert!(
@@ -416,10 +450,10 @@ fn rejects_invalid_sampling_parameters() {
             "{bad:?}"
         );
     }
-    assert!(DeviceSampler::new(&device(), at(1.0), 0).is_err());
-    assert!(DeviceSampler::new(&device(), at(1.0), 1 << 21).is_err());
-    assert!(DeviceSampler::new(&Device::cpu(), at(1.0), 5).is_err());
-    assert!(sampler(at(1.0), 5).next(&[0.0; 4]).is_err());
+    assert!(DeviceSampler::new(&device(), with_temperature(1.0), 0).is_err());
+    assert!(DeviceSampler::new(&device(), with_temperature(1.0), 1 << 21).is_err());
+    assert!(DeviceSampler::new(&Device::cpu(), with_temperature(1.0), 5).is_err());
+    assert!(sampler(with_temperature(1.0), 5).next(&[0.0; 4]).is_err());
 }
 
 #[test]
@@ -430,7 +464,7 @@ fn the_checking_device_reports_nothing() {
     };
     let device = Device::on(soft::device(options).unwrap());
     let vocab = 1500;
-    let mut numbers = Numbers(2);
+    let mut numbers = Random(2);
     let all = Sampling {
         logit_bias: vec![(3, 2.5), (7, -1.0)],
         repetition_penalty: 1.2,
@@ -439,9 +473,9 @@ fn the_checking_device_reports_nothing() {
         typical: 0.98,
         top_p: 0.98,
         min_p: 0.001,
-        ..at(0.9)
+        ..with_temperature(0.9)
     };
-    for sampling in [at(0.0), at(1.0), all] {
+    for sampling in [with_temperature(0.0), with_temperature(1.0), all] {
         let mut sampler = DeviceSampler::new(&device, sampling, vocab).unwrap();
         sampler.reset(&[1, 2, 1]).unwrap();
         for spread in [0.0, 3.0] {

@@ -1,23 +1,22 @@
-//! An array as plain as can be: a type, a shape and the numbers in row-major order.
+//! A minimal array: a dtype, a shape and the values in row-major order.
 
 use bessemer::DType;
 
 use crate::number::Value;
 
-/// Numbers in row-major order. References may leave floats unrounded: then the numbers are what the
-/// type would hold if it were exact.
+/// Values in row-major order. References may leave floats unrounded, with more precision than the dtype.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     /// The element type.
     pub dtype: DType,
     /// Lengths of the axes.
     pub shape: Vec<usize>,
-    /// The numbers.
+    /// The values.
     pub data: Vec<Value>,
 }
 
 impl Array {
-    /// An array of these numbers, each taken into `dtype`.
+    /// An array of these values, each converted to `dtype`.
     pub fn new(dtype: DType, shape: &[usize], data: impl IntoIterator<Item = Value>) -> Self {
         let data: Vec<_> = data.into_iter().map(|v| v.cast(dtype)).collect();
         assert_eq!(data.len(), count(shape), "{shape:?}");
@@ -38,7 +37,7 @@ impl Array {
         Self::new(dtype, shape, data.iter().map(|&i| Value::Int(i)))
     }
 
-    /// An array whose number at each index is what `f` says, as it says it.
+    /// An array of the values of `f` at each index, unrounded.
     pub fn from_fn(dtype: DType, shape: &[usize], mut f: impl FnMut(&[usize]) -> Value) -> Self {
         let data = indices(shape).map(|i| f(&i)).collect();
         Self {
@@ -57,18 +56,17 @@ impl Array {
         Self::from_fn(dtype, shape, |i| Value::Float(f(i)))
     }
 
-    /// The number at an index.
+    /// The value at an index.
     pub fn at(&self, index: &[usize]) -> Value {
         self.data[position(&self.shape, index)]
     }
 
-    /// The number at an index, as `f64`.
+    /// The value at an index, as `f64`.
     pub fn float(&self, index: &[usize]) -> f64 {
         self.at(index).float()
     }
 
-    /// The number at an index of an array that this one broadcasts to: the last axes count, and an
-    /// axis of length 1 has one number for all.
+    /// The value at an index of a shape that this array broadcasts to.
     pub fn at_broadcast(&self, index: &[usize]) -> Value {
         let skip = index.len() - self.shape.len();
         let own: Vec<_> = index[skip..]
@@ -79,32 +77,32 @@ impl Array {
         self.at(&own)
     }
 
-    /// How many numbers.
+    /// Number of elements.
     pub fn count(&self) -> usize {
         self.data.len()
     }
 
-    /// How many axes.
+    /// Number of axes.
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    /// The axis that `axis` means: negative ones count from the end.
+    /// Resolves an axis: negative ones count from the end.
     pub fn axis(&self, axis: isize) -> usize {
         axis_of(self.rank(), axis)
     }
 
-    /// All numbers as `f64`.
+    /// All values as `f64`.
     pub fn to_floats(&self) -> Vec<f64> {
         self.data.iter().map(|v| v.float()).collect()
     }
 
-    /// All numbers as integers.
+    /// All values as integers.
     pub fn to_ints(&self) -> Vec<i128> {
         self.data.iter().map(|v| v.int()).collect()
     }
 
-    /// The same numbers in another shape.
+    /// The same values in another shape.
     pub fn reshape(&self, shape: &[usize]) -> Self {
         assert_eq!(count(shape), self.count(), "{:?} to {shape:?}", self.shape);
         Self {
@@ -113,7 +111,7 @@ impl Array {
         }
     }
 
-    /// Axis `i` of the answer is axis `order[i]` of this array.
+    /// Permutes the axes: axis `i` of the result is axis `order[i]` of this array.
     pub fn permute(&self, order: &[usize]) -> Self {
         let shape: Vec<_> = order.iter().map(|&a| self.shape[a]).collect();
         Self::from_fn(self.dtype, &shape, |index| {
@@ -125,12 +123,12 @@ impl Array {
         })
     }
 
-    /// This array repeated to a shape that it broadcasts to.
+    /// Broadcasts to a shape.
     pub fn broadcast_to(&self, shape: &[usize]) -> Self {
         Self::from_fn(self.dtype, shape, |i| self.at_broadcast(i))
     }
 
-    /// What `f` makes of each number, unrounded, as numbers of `dtype`.
+    /// Applies `f` to each value; the results are of `dtype`, unrounded.
     pub fn map(&self, dtype: DType, f: impl FnMut(Value) -> Value) -> Self {
         Self {
             dtype,
@@ -139,17 +137,17 @@ impl Array {
         }
     }
 
-    /// The absolute values: what a bound on the error of a sum of products is made of.
+    /// The absolute values, for the error bound of a sum of products.
     pub fn magnitudes(&self) -> Self {
         self.map(DType::F64, |v| Value::Float(v.float().abs()))
     }
 
-    /// Each number rounded or wrapped to the array's own type.
+    /// Rounds or wraps each value to the array's dtype.
     pub fn rounded(&self) -> Self {
         self.map(self.dtype, |v| v.cast(self.dtype))
     }
 
-    /// The numbers along `axis` through `index`, whose own place on that axis does not matter.
+    /// The values along `axis` through `index`, whose own index along that axis is ignored.
     pub fn lane(&self, axis: usize, index: &[usize]) -> Vec<Value> {
         let mut index = index.to_vec();
         (0..self.shape[axis])
@@ -161,19 +159,19 @@ impl Array {
     }
 }
 
-/// Numbers in an array of this shape.
+/// Number of elements of this shape.
 pub fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// The axis of `rank` that `axis` means.
+/// Resolves an axis of a shape of rank `rank`.
 pub fn axis_of(rank: usize, axis: isize) -> usize {
     let a = if axis < 0 { axis + rank as isize } else { axis };
     assert!((0..rank as isize).contains(&a), "axis {axis} of {rank}");
     a as usize
 }
 
-/// Place of an index in row-major order.
+/// Position of an index in row-major order.
 pub fn position(shape: &[usize], index: &[usize]) -> usize {
     assert_eq!(shape.len(), index.len());
     index.iter().zip(shape).fold(0, |at, (&i, &n)| {
@@ -195,13 +193,13 @@ pub fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + use<> {
     })
 }
 
-/// The shape that two broadcast to, which they must.
+/// The shape that two compatible shapes broadcast to.
 pub fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
     let rank = a.len().max(b.len());
     let length = |s: &[usize], axis: usize| {
         (axis + s.len())
             .checked_sub(rank)
-            .map_or(1, |place| s[place])
+            .map_or(1, |position| s[position])
     };
     (0..rank)
         .map(|axis| match (length(a, axis), length(b, axis)) {
@@ -219,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_and_its_place_are_two_names_of_one_number() {
+    fn positions_enumerate_the_indices() {
         let shape = [2, 3, 5];
         for (i, index) in indices(&shape).enumerate() {
             assert_eq!(position(&shape, &index), i);
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn permuting_moves_axes() {
+    fn permute_reorders_axes() {
         let a = Array::ints(DType::I8, &[2, 3], &[1, 2, 3, 4, 5, 6]).permute(&[1, 0]);
         assert_eq!(a.to_ints(), [1, 4, 2, 5, 3, 6]);
     }

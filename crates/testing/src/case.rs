@@ -1,5 +1,5 @@
-//! Random cases: shapes, values and layouts. What a case is made of is drawn by `proptest`, so that a
-//! failing case shrinks to a small one; the numbers themselves come from the case's seed.
+//! Random cases: shapes, values and layouts. `proptest` draws the properties of a case, so that a failing case shrinks
+//! to a small one; the values themselves come from the case's seed.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
@@ -18,19 +18,19 @@ use crate::number::{Value, format, range, ulp};
 use crate::random::Rng;
 use crate::tolerance::on_metal;
 
-/// Lengths of axes: the empty one, primes, and all around the widths of vectors and tiles. Earlier ones
-/// count as simpler.
+/// Lengths of axes: the empty one, primes, and those around the widths of vectors and tiles. Shrinking prefers earlier
+/// ones.
 pub const SIZES: [usize; 22] = [
     1, 2, 3, 0, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129,
 ];
 
-/// A shape of at most `max_rank` axes and `max_count` numbers; a little fewer than that are common.
+/// A shape of at most `max_rank` axes and `max_count` elements; slightly fewer are common.
 pub fn shape(max_rank: usize, max_count: usize) -> impl Strategy<Value = Vec<usize>> + Clone {
     proptest::collection::vec(select(&SIZES[..]), 0..=max_rank)
         .prop_map(move |dims| limited(&dims, max_count))
 }
 
-/// The shape with axes shortened to 1 or 2 where the numbers would become too many.
+/// The shape with axes shortened to 1 or 2 where it would have more than `max_count` elements.
 pub fn limited(dims: &[usize], max_count: usize) -> Vec<usize> {
     let mut total = 1;
     dims.iter()
@@ -43,18 +43,18 @@ pub fn limited(dims: &[usize], max_count: usize) -> Vec<usize> {
         .collect()
 }
 
-/// What numbers an array is filled with. Earlier ones count as simpler.
+/// The values of an array. Shrinking prefers earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// Integers from -4 to 4, which all types hold (unsigned ones from 0).
+    /// Integers from -4 to 4, which all types can represent (unsigned ones from 0).
     Small,
     /// Around 0 with variance 1; integers up to 100.
     Normal,
     /// From 0 to 1, without 0; integers from 1 to 20.
     Positive,
-    /// All orders of magnitude that the type has, within reason; integers of the whole range.
+    /// All orders of magnitude of the type, up to 2^300; integers of the full range.
     Wide,
-    /// A third NaN, infinities, zeros of both signs, the largest, the smallest, subnormals, extremes.
+    /// A third of the values are NaN, infinities, zeros of both signs, the largest, the smallest, subnormals, extremes.
     Special,
 }
 
@@ -68,10 +68,10 @@ impl Fill {
         Self::Special,
     ];
 
-    /// Those whose sums stay in range and in sight.
-    pub const TAME: [Self; 3] = [Self::Small, Self::Normal, Self::Positive];
+    /// Those whose sums neither overflow nor underflow.
+    pub const IN_RANGE: [Self; 3] = [Self::Small, Self::Normal, Self::Positive];
 
-    /// One number for an element of `dtype`.
+    /// A random value of `dtype`.
     pub fn value(self, dtype: DType, rng: &mut Rng) -> Value {
         match dtype.kind() {
             Kind::Bool => Value::Int(rng.below(2) as i128),
@@ -97,7 +97,7 @@ impl Fill {
                 8 * dtype.size() as i128,
             ]),
             Self::Wide | Self::Special => {
-                // Few bits as often as many.
+                // Small magnitudes as often as large ones.
                 let cut = rng.below(8 * dtype.size());
                 crate::number::wrap(dtype, rng.bits().into()) >> cut
             }
@@ -138,28 +138,28 @@ impl Fill {
     }
 }
 
-/// How the numbers of an array lie in memory. Earlier ones count as simpler.
+/// The kind of memory layout of an array. Shrinking prefers earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// Row-major, alone.
+pub enum LayoutKind {
+    /// Row-major without gaps.
     Contiguous,
-    /// In the midst of a larger array.
+    /// A slice of a larger array.
     Offset,
     /// The axes in reverse order.
     Transposed,
     /// The axes in any order.
     Permuted,
-    /// Every second or third number of a larger array.
+    /// Every second or third element of a larger array.
     Stepped,
-    /// Backwards along some axes.
+    /// Negative strides along some axes.
     Reversed,
-    /// Some axes of length one, repeated.
+    /// Broadcast along some axes.
     Repeated,
-    /// All of that.
+    /// A combination of the others.
     Mixed,
 }
 
-impl Placement {
+impl LayoutKind {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Contiguous,
@@ -173,22 +173,22 @@ impl Placement {
     ];
 }
 
-/// How one axis lies in the memory of a larger array.
+/// The layout of one axis in the memory of a larger array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Places before the first.
+    /// Number of elements before the first.
     pub before: usize,
-    /// Places after the last.
+    /// Number of elements after the last.
     pub after: usize,
-    /// From one number to the next; negative: the first number lies last.
+    /// Stride in elements of the larger axis; negative if reversed.
     pub step: isize,
-    /// One number for the whole axis.
+    /// Whether the axis is broadcast from one element.
     pub repeated: bool,
 }
 
-/// How an array lies in the memory of a larger one.
+/// The layout of an array in the memory of a larger one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct MemoryLayout {
     /// Axis `order[i]` of the array is axis `i` in memory.
     pub order: Vec<usize>,
     /// The axes of the array.
@@ -202,11 +202,11 @@ pub struct Input {
     pub dtype: DType,
     /// Lengths of the axes.
     pub shape: Vec<usize>,
-    /// What it is filled with.
+    /// The kind of values.
     pub fill: Fill,
-    /// How it lies in memory.
-    pub placement: Placement,
-    /// Where the numbers come from.
+    /// The kind of memory layout.
+    pub layout: LayoutKind,
+    /// Seed of the values and of the layout.
     pub seed: u64,
 }
 
@@ -217,28 +217,28 @@ impl Input {
             dtype,
             shape: shape.to_vec(),
             fill,
-            placement: Placement::Contiguous,
+            layout: LayoutKind::Contiguous,
             seed,
         }
     }
 
-    /// Where its numbers lie.
-    pub fn placed(&self) -> Placed {
+    /// Its memory layout.
+    pub fn placed(&self) -> MemoryLayout {
         let mut rng = Rng::new(self.seed ^ 0x5eed);
         let rank = self.shape.len();
-        let is = |kinds: &[Placement]| kinds.contains(&self.placement);
-        let order = if is(&[Placement::Transposed]) {
+        let is = |kinds: &[LayoutKind]| kinds.contains(&self.layout);
+        let order = if is(&[LayoutKind::Transposed]) {
             (0..rank).rev().collect()
-        } else if is(&[Placement::Permuted, Placement::Mixed]) {
+        } else if is(&[LayoutKind::Permuted, LayoutKind::Mixed]) {
             rng.order(rank)
         } else {
             (0..rank).collect()
         };
-        let padded = is(&[Placement::Offset, Placement::Mixed]);
-        let stepped = is(&[Placement::Stepped, Placement::Mixed]);
-        let reversed = is(&[Placement::Reversed, Placement::Mixed]);
-        let repeated = is(&[Placement::Repeated, Placement::Mixed]);
-        let chance = if self.placement == Placement::Mixed {
+        let padded = is(&[LayoutKind::Offset, LayoutKind::Mixed]);
+        let stepped = is(&[LayoutKind::Stepped, LayoutKind::Mixed]);
+        let reversed = is(&[LayoutKind::Reversed, LayoutKind::Mixed]);
+        let repeated = is(&[LayoutKind::Repeated, LayoutKind::Mixed]);
+        let chance = if self.layout == LayoutKind::Mixed {
             3
         } else {
             2
@@ -263,10 +263,10 @@ impl Input {
                 }
             })
             .collect();
-        Placed { order, axes }
+        MemoryLayout { order, axes }
     }
 
-    /// Its numbers.
+    /// Its values.
     pub fn array(&self) -> Array {
         let mut rng = Rng::new(self.seed);
         let single: Vec<_> = self
@@ -280,26 +280,26 @@ impl Input {
     }
 }
 
-/// Each of some things once, in a random order, before any comes again at random: a few cases have them all. Earlier
-/// ones count as simpler.
-pub fn by_turns<T: Clone + std::fmt::Debug>(all: &[T]) -> impl Strategy<Value = T> + use<T> {
+/// Draws each item once, in a random order, before any is repeated: a few cases cover all of them. Shrinking prefers
+/// earlier items.
+pub fn covering<T: Clone + std::fmt::Debug>(all: &[T]) -> impl Strategy<Value = T> + use<T> {
     let all = all.to_vec();
-    let turns = Turns {
+    let turns = Covering {
         count: all.len(),
         left: RefCell::default(),
     };
     turns.prop_map(move |i| all[i].clone())
 }
 
-/// Places in a list: see [`by_turns`].
+/// Indices of a list: see [`covering`].
 #[derive(Debug)]
-struct Turns {
+struct Covering {
     count: usize,
-    /// Those that have not come yet; `None` before the first.
+    /// Indices that have not been drawn yet; `None` before the first.
     left: RefCell<Option<Vec<usize>>>,
 }
 
-impl Strategy for Turns {
+impl Strategy for Covering {
     type Tree = BinarySearch;
     type Value = usize;
 
@@ -307,13 +307,13 @@ impl Strategy for Turns {
         let mut rng = Rng::new(runner.rng().next_u64());
         let mut left = self.left.borrow_mut();
         let left = left.get_or_insert_with(|| rng.order(self.count));
-        let place = left.pop().unwrap_or_else(|| rng.below(self.count));
-        Ok(BinarySearch::new(place))
+        let index = left.pop().unwrap_or_else(|| rng.below(self.count));
+        Ok(BinarySearch::new(index))
     }
 }
 
-/// An array of one of these types and fills, with a shape from `shapes`. The fills and the layouts come by turns: as
-/// many cases as there are layouts have all of them.
+/// An array of one of these dtypes and fills, with a shape from `shapes`. As many cases as there are layouts cover all
+/// fills and layouts.
 pub fn input<S: Strategy<Value = Vec<usize>>>(
     dtypes: &[DType],
     fills: &[Fill],
@@ -322,31 +322,31 @@ pub fn input<S: Strategy<Value = Vec<usize>>>(
     let parts = (
         select(dtypes.to_vec()),
         shapes,
-        by_turns(fills),
-        by_turns(&Placement::ALL),
+        covering(fills),
+        covering(&LayoutKind::ALL),
         any::<u64>(),
     );
-    parts.prop_map(|(dtype, shape, fill, placement, seed)| Input {
+    parts.prop_map(|(dtype, shape, fill, layout, seed)| Input {
         dtype,
         shape,
         fill,
-        placement,
-        // Shrinking the seed itself makes nothing simpler.
+        layout,
+        // Shrinking the seed would make nothing simpler.
         seed: Rng::new(seed).bits(),
     })
 }
 
-/// `N` shapes that broadcast to one of at most `max_count` numbers.
+/// `N` shapes that broadcast to one of at most `max_count` elements.
 pub fn broadcasting<const N: usize>(
     max_rank: usize,
     max_count: usize,
 ) -> impl Strategy<Value = [Vec<usize>; N]> {
-    // Of each operand: how many leading axes it lacks, and which of its axes have length 1.
+    // For each operand: the number of missing leading axes, and the set of axes with length 1.
     let cuts = proptest::collection::vec((0..4_usize, select(vec![0_u8, 1, 2, 4, 5, 255])), N);
     (shape(max_rank, max_count), cuts).prop_map(|(full, cuts)| {
         std::array::from_fn(|i| {
             let (lacks, ones) = cuts[i];
-            // The first operand is whole now and then, as are most operands of real programs.
+            // Sometimes the first operand has the full shape, like most operands of real programs.
             let lacks = if lacks == 3 { full.len() / 2 } else { 0 };
             let own = full.iter().enumerate().skip(lacks);
             own.map(|(a, &n)| if ones >> a & 1 == 1 { 1 } else { n })
@@ -355,31 +355,31 @@ pub fn broadcasting<const N: usize>(
     })
 }
 
-/// How many of `cases` random cases to run where each one is likely a kernel of its own, as joined ops are: a
-/// few on Metal devices, which compile it for 0.3 s, and a third of `BESSEMER_TEST_CASES` at most; all on the CPU.
+/// Number of random cases to run if each one is compiled as a separate kernel, such as fused ops: on Metal devices,
+/// where a compilation takes 0.3 s, a few, and at most a third of `BESSEMER_TEST_CASES`; on the CPU all of them.
 pub fn compiled(cases: u32) -> u32 {
     if on_metal() {
-        cases.div_ceil(25).min(most_cases().div_ceil(3))
+        cases.div_ceil(25).min(max_cases().div_ceil(3))
     } else {
         cases
     }
 }
 
-/// The most random cases of a test: what `BESSEMER_TEST_CASES` says, for devices on which each one is slow; on
-/// the software device in `check` mode, where each access is looked at, a few.
-fn most_cases() -> u32 {
+/// Maximum number of random cases of a test: `BESSEMER_TEST_CASES`, for slow devices; a few on the software device in
+/// `check` mode, which checks each access.
+fn max_cases() -> u32 {
     let most = std::env::var("BESSEMER_TEST_CASES").ok();
     let most = most.and_then(|n| n.parse().ok());
     most.unwrap_or(if soft_mode("check") { 3 } else { u32::MAX })
 }
 
-/// Whether functions such as `log` are off by another random error in every launch, as on the software device in
-/// `fuzz` mode: there, two runs need not give the same bits.
+/// Whether functions such as `log` have a different random error in every launch, as on the software device in `fuzz`
+/// mode: two runs may give different bits.
 pub fn functions_vary() -> bool {
     soft_mode("fuzz")
 }
 
-/// Whether tests run on the software device in this mode.
+/// Returns `true` if tests run on the software device in this mode.
 fn soft_mode(name: &str) -> bool {
     on_metal() && std::env::var("BESSEMER_SOFT_MODE").is_ok_and(|mode| mode == name)
 }
@@ -388,7 +388,7 @@ fn soft_mode(name: &str) -> bool {
 ///
 /// # Panics
 ///
-/// With the smallest case that fails and why, if one does.
+/// If a case fails, with the smallest failing case and the reason.
 pub fn check<S: Strategy>(
     name: &str,
     cases: u32,
@@ -400,7 +400,7 @@ pub fn check<S: Strategy>(
         seed[i % 32] = seed[i % 32].wrapping_mul(31) ^ byte;
     }
     let config = Config {
-        cases: cases.min(most_cases()),
+        cases: cases.min(max_cases()),
         failure_persistence: None,
         max_shrink_iters: if on_metal() { 80 } else { 2000 },
         ..Config::default()
@@ -408,7 +408,7 @@ pub fn check<S: Strategy>(
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let result = runner.run(&strategy, |case| {
-        // Told once, at the end, and not for each case on the way to the smallest.
+        // Reported once, at the end, and not for each case while shrinking.
         quietly(|| test(&case)).map_err(TestCaseError::fail)
     });
     match result {
@@ -422,7 +422,7 @@ thread_local! {
     static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Runs a function whose panics are failures like others, without the message that a panic prints.
+/// Runs a function and converts a panic to an error, without printing the panic message.
 pub fn quietly<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -472,17 +472,17 @@ mod tests {
     }
 
     #[test]
-    fn a_few_cases_have_every_layout_and_fill() {
+    fn a_few_cases_cover_every_layout_and_fill() {
         let seen = RefCell::new((Vec::new(), Vec::new()));
         let strategy = input(&[DType::F32], &Fill::ALL, shape(3, 100));
-        check("turns", Placement::ALL.len() as u32, strategy, |case| {
-            let (placements, fills) = &mut *seen.borrow_mut();
-            placements.push(case.placement);
+        check("turns", LayoutKind::ALL.len() as u32, strategy, |case| {
+            let (layouts, fills) = &mut *seen.borrow_mut();
+            layouts.push(case.layout);
             fills.push(case.fill);
             Ok(())
         });
-        let (placements, fills) = seen.into_inner();
-        assert!(Placement::ALL.iter().all(|p| placements.contains(p)));
+        let (layouts, fills) = seen.into_inner();
+        assert!(LayoutKind::ALL.iter().all(|p| layouts.contains(p)));
         assert!(Fill::ALL.iter().all(|f| fills.contains(f)));
     }
 
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn special_numbers_are_among_the_special() {
+    fn the_special_fill_has_special_values() {
         for dtype in DType::ALL {
             let x = Input::new(dtype, &[2000], Fill::Special, 1).array();
             if dtype.is_float() {

@@ -1,14 +1,14 @@
-//! Random calls of ops with arguments that often make no sense.
+//! Random calls of ops with arguments that are often invalid.
 //!
 //! A call must end in a tensor or in a typed error; a panic is a bug. The elementwise functions come from the engine's
 //! tables; the other ops are listed in `fuzz/calls.rs`.
 
 use bessemer::{DType, Tensor};
 
-use crate::case::{Fill, Input, Placement, SIZES};
+use crate::case::{Fill, Input, LayoutKind, SIZES};
 use crate::random::Rng;
 
-/// Draws arguments and writes down what was drawn.
+/// Draws arguments and logs them.
 #[derive(Debug)]
 pub struct Args<'a> {
     rng: &'a mut Rng,
@@ -17,7 +17,7 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Arguments from a generator and tensors at hand.
+    /// Arguments from a generator and existing tensors.
     pub fn new(rng: &'a mut Rng, tensors: &'a [Tensor]) -> Self {
         Self {
             rng,
@@ -26,7 +26,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// What was drawn.
+    /// The log of the drawn arguments.
     pub fn into_log(self) -> String {
         self.log
     }
@@ -36,14 +36,14 @@ impl<'a> Args<'a> {
         value
     }
 
-    /// One of the tensors at hand.
+    /// One of the existing tensors.
     pub fn tensor(&mut self) -> Tensor {
         let t = self.tensors[self.rng.below(self.tensors.len())].clone();
         self.note(t)
     }
 
-    /// A tensor, twice out of three times one that fits another's shape.
-    pub fn fitting(&mut self, other: &Tensor) -> Tensor {
+    /// A tensor, in two of three cases one with the same shape as another.
+    pub fn same_shape(&mut self, other: &Tensor) -> Tensor {
         let alike: Vec<_> = self
             .tensors
             .iter()
@@ -57,13 +57,13 @@ impl<'a> Args<'a> {
         self.note(t)
     }
 
-    /// A tensor of this shape, of any type, layout and numbers.
-    pub fn made(&mut self, shape: &[usize]) -> Tensor {
+    /// A tensor of this shape, with any dtype, layout and values.
+    pub fn new_tensor(&mut self, shape: &[usize]) -> Tensor {
         let input = Input {
             dtype: self.rng.pick(&DType::ALL),
             shape: shape.to_vec(),
             fill: self.rng.pick(&Fill::ALL),
-            placement: self.rng.pick(&Placement::ALL),
+            layout: self.rng.pick(&LayoutKind::ALL),
             seed: self.rng.bits(),
         };
         self.log += &format!(" {input:?}");
@@ -99,19 +99,19 @@ impl<'a> Args<'a> {
         indices.cast(self.note(dtype))
     }
 
-    /// A tensor with this many axes or more, of those at hand, or any if there is none.
-    pub fn of_rank(&mut self, least: usize, most: usize) -> Tensor {
-        let fits = |t: &&Tensor| (least..=most).contains(&t.rank());
-        let fitting: Vec<_> = self.tensors.iter().filter(fits).cloned().collect();
-        if fitting.is_empty() || self.rng.one_in(12) {
+    /// A tensor with a rank in this range, or any if there is none.
+    pub fn of_rank(&mut self, min: usize, max: usize) -> Tensor {
+        let fits = |t: &&Tensor| (min..=max).contains(&t.rank());
+        let candidates: Vec<_> = self.tensors.iter().filter(fits).cloned().collect();
+        if candidates.is_empty() || self.rng.one_in(12) {
             return self.tensor();
         }
-        let t = fitting[self.rng.below(fitting.len())].clone();
+        let t = candidates[self.rng.below(candidates.len())].clone();
         self.note(t)
     }
 
-    /// A small number from 0 on, sometimes an absurd one.
-    pub fn few(&mut self) -> usize {
+    /// A small number, sometimes an absurd one.
+    pub fn small_usize(&mut self) -> usize {
         let n = match self.rng.below(40) {
             0 => self
                 .rng
@@ -122,18 +122,22 @@ impl<'a> Args<'a> {
         self.note(n)
     }
 
-    /// The number, or once in a while another.
-    pub fn around(&mut self, n: usize) -> usize {
-        let n = if self.rng.one_in(10) { self.few() } else { n };
+    /// The number, or occasionally another.
+    pub fn near(&mut self, n: usize) -> usize {
+        let n = if self.rng.one_in(10) {
+            self.small_usize()
+        } else {
+            n
+        };
         self.note(n)
     }
 
     /// Up to three tensors.
-    pub fn several(&mut self) -> Vec<Tensor> {
+    pub fn up_to_3_tensors(&mut self) -> Vec<Tensor> {
         let first = self.tensor();
         let more = self.rng.below(3);
         let mut all = vec![first.clone()];
-        all.extend((0..more).map(|_| self.fitting(&first)));
+        all.extend((0..more).map(|_| self.same_shape(&first)));
         if self.rng.one_in(20) {
             all.clear();
         }
@@ -141,7 +145,7 @@ impl<'a> Args<'a> {
     }
 
     /// A tensor or none.
-    pub fn maybe(&mut self) -> Option<Tensor> {
+    pub fn optional_tensor(&mut self) -> Option<Tensor> {
         self.rng.one_in(2).then(|| self.tensor())
     }
 
@@ -160,7 +164,7 @@ impl<'a> Args<'a> {
         (0..self.rng.below(4)).map(|_| self.axis()).collect()
     }
 
-    /// A whole number, sometimes an extreme one.
+    /// An integer, sometimes an extreme one.
     pub fn int(&mut self) -> isize {
         let i = match self.rng.below(12) {
             0 => self
@@ -194,7 +198,7 @@ impl<'a> Args<'a> {
         (0..rank).map(|_| self.size()).collect()
     }
 
-    /// A shape that another tensor has, or any.
+    /// The shape of an existing tensor, or any.
     pub fn shape(&mut self) -> Vec<usize> {
         if self.rng.one_in(2) {
             let at = self.rng.below(self.tensors.len());
@@ -204,7 +208,7 @@ impl<'a> Args<'a> {
         self.sizes()
     }
 
-    /// A float, sometimes none that helps.
+    /// A float, sometimes an extreme or special one.
     pub fn float(&mut self) -> f64 {
         let f = match self.rng.below(8) {
             0 => self.rng.pick(&[
@@ -222,24 +226,24 @@ impl<'a> Args<'a> {
         self.note(f)
     }
 
-    /// A type.
+    /// A dtype.
     pub fn dtype(&mut self) -> DType {
         let d = self.rng.pick(&DType::ALL);
         self.note(d)
     }
 
-    /// A truth value.
-    pub fn truth(&mut self) -> bool {
+    /// A boolean.
+    pub fn boolean(&mut self) -> bool {
         let b = self.rng.one_in(2);
         self.note(b)
     }
 
-    /// A number or nothing.
-    pub fn bound(&mut self) -> Option<isize> {
+    /// An optional integer.
+    pub fn optional_int(&mut self) -> Option<isize> {
         self.rng.one_in(2).then(|| self.int())
     }
 
-    /// A formula for `einsum`, right or wrong.
+    /// A formula for `einsum`, valid or not.
     pub fn formula(&mut self) -> String {
         const PARTS: &[&str] = &[
             "i", "j", "k", "ij", "jk", ",", "->", "...", " ", "ii", "Z", "-", "é",
@@ -251,10 +255,10 @@ impl<'a> Args<'a> {
     }
 }
 
-/// A call of an op with random arguments; every tensor it returns, whether or not it carries an error.
+/// A call of an op with random arguments; returns all resulting tensors, with or without errors.
 pub type Call = fn(&mut Args<'_>) -> Vec<Tensor>;
 
-/// Tensors to begin with: every type, many shapes and layouts, all sorts of numbers.
+/// Initial tensors: every dtype, many shapes, layouts and kinds of values.
 pub fn tensors(rng: &mut Rng) -> Vec<Tensor> {
     let shapes: [&[usize]; 14] = [
         &[],
@@ -279,7 +283,7 @@ pub fn tensors(rng: &mut Rng) -> Vec<Tensor> {
                 dtype,
                 shape: shape.to_vec(),
                 fill: rng.pick(&Fill::ALL),
-                placement: rng.pick(&Placement::ALL),
+                layout: rng.pick(&LayoutKind::ALL),
                 seed: rng.bits(),
             };
             all.push(input.tensor());
@@ -289,5 +293,5 @@ pub fn tensors(rng: &mut Rng) -> Vec<Tensor> {
 }
 
 mod calls;
-mod late;
+mod constrained;
 pub use calls::calls;

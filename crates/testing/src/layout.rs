@@ -1,19 +1,19 @@
-//! Tensors with given numbers in any layout, and their numbers back.
+//! Tensors with given values in any layout, and their values back.
 
 use bessemer::{DType, Element, Tensor};
 use half::{bf16, f16};
 
 use crate::Array;
 use crate::array::count;
-use crate::case::{Axis, Input, Placed};
+use crate::case::{Axis, Input, MemoryLayout};
 use crate::number::Value;
 use crate::tolerance::compare;
 
 impl Input {
-    /// The case's array as a tensor that lies in memory as the case says, its neighbours in memory being
-    /// numbers that would spoil a result.
+    /// The case's array as a tensor with the case's layout, whose neighbours in memory are values that would spoil a
+    /// result.
     pub fn tensor(&self) -> Tensor {
-        place(&self.array(), &self.placed())
+        lay_out(&self.array(), &self.placed())
     }
 }
 
@@ -32,12 +32,12 @@ pub fn tensor(x: &Array) -> Tensor {
         DType::I16 => of(ints().iter().map(|&i| i as i16).collect(), shape),
         DType::I32 => of(ints().iter().map(|&i| i as i32).collect(), shape),
         DType::I64 => of(ints().iter().map(|&i| i as i64).collect(), shape),
-        // The numbers are ones of the type: the conversions are exact.
+        // The values are representable in the dtype: the conversions are exact.
         DType::F16 => of(floats().iter().map(|&f| f16::from_f64(f)).collect(), shape),
         DType::BF16 => of(floats().iter().map(|&f| bf16::from_f64(f)).collect(), shape),
         DType::F32 => of(floats().iter().map(|&f| f as f32).collect(), shape),
         DType::F64 => of(floats(), shape),
-        other => panic!("no tensors of {other}"),
+        other => panic!("unknown dtype {other}"),
     }
 }
 
@@ -45,9 +45,9 @@ fn of<T: Element>(data: Vec<T>, shape: &[usize]) -> Tensor {
     Tensor::from_vec(data, shape)
 }
 
-/// The numbers of a tensor, or the message of its error.
+/// The values of a tensor, or the message of its error.
 pub fn array(x: &Tensor) -> Result<Array, String> {
-    // A failed tensor has a type too: its error comes first.
+    // Check the error first: a failed tensor has a dtype too.
     x.check().map_err(|e| e.to_string())?;
     let int = |i: Vec<i128>| i.into_iter().map(Value::Int).collect();
     let float = |f: Vec<f64>| f.into_iter().map(Value::Float).collect();
@@ -65,7 +65,7 @@ pub fn array(x: &Tensor) -> Result<Array, String> {
         DType::BF16 => float(read::<bf16, _>(x)?),
         DType::F32 => float(read::<f32, _>(x)?),
         DType::F64 => float(read::<f64, _>(x)?),
-        other => panic!("no arrays of {other}"),
+        other => panic!("unknown dtype {other}"),
     };
     Ok(Array {
         dtype: x.dtype(),
@@ -79,7 +79,7 @@ fn read<T: Element + Into<N>, N>(x: &Tensor) -> Result<Vec<N>, String> {
     Ok(numbers.into_iter().map(Into::into).collect())
 }
 
-/// Whether a tensor is what the reference says; see [`compare`].
+/// Compares a tensor with the reference; see [`compare`].
 pub fn agree(
     op: &str,
     terms: usize,
@@ -90,12 +90,12 @@ pub fn agree(
     compare(op, terms, &array(got)?, expected, magnitude).map_err(|e| format!("{op}: {e}"))
 }
 
-/// Whether a tensor has exactly these numbers, up to the bits of NaN.
+/// Checks that a tensor has exactly these values, up to the bits of NaN.
 pub fn same(got: &Tensor, expected: &Array) -> Result<(), String> {
     agree("copy", 1, got, expected, None)
 }
 
-/// How many places an axis of `n` numbers takes between its first and its last.
+/// Number of elements that an axis of `n` elements spans.
 fn span(n: usize, axis: Axis) -> usize {
     match n {
         0 => 0,
@@ -103,8 +103,8 @@ fn span(n: usize, axis: Axis) -> usize {
     }
 }
 
-/// A tensor with the numbers of `x`, placed in a larger tensor and seen through views.
-pub fn place(x: &Array, placed: &Placed) -> Tensor {
+/// A tensor with the values of `x`, placed in a larger tensor and viewed through slices.
+pub fn lay_out(x: &Array, placed: &MemoryLayout) -> Tensor {
     let dtype = x.dtype;
     let lengths: Vec<_> = x
         .shape
@@ -117,7 +117,7 @@ pub fn place(x: &Array, placed: &Placed) -> Tensor {
         .iter()
         .map(|&a| placed.axes[a].before + span(lengths[a], placed.axes[a]) + placed.axes[a].after)
         .collect();
-    // What nobody should read.
+    // Values that must not be read.
     let poison = if dtype.is_float() {
         Value::Float(f64::NAN)
     } else {
@@ -167,9 +167,9 @@ mod tests {
     use crate::case::{self, Fill};
 
     #[test]
-    fn a_tensor_has_the_numbers_it_was_given_in_every_layout() {
+    fn tensors_have_the_given_values_in_every_layout() {
         let cases = case::input(&DType::ALL, &[Fill::Normal], case::shape(5, 500));
-        case::check("placement", 400, cases, |case| {
+        case::check("layout", 400, cases, |case| {
             let got = array(&case.tensor())?;
             if got == case.array() {
                 Ok(())

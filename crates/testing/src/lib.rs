@@ -1,13 +1,13 @@
-//! What the engine's tests compare with, and what they compare.
+//! Support for the engine's tests: references, tolerances and random cases.
 //!
-//! - [`Array`]: numbers of any element type, exact, in row-major order.
-//! - [`reference`](mod@reference): every op, slow and plain, without the engine's kernels.
-//! - [`subnormal`]: which devices flush subnormal numbers, and what that means for references.
-//! - [`tolerance`]: how far an answer may be from the reference, by op and type, and why.
+//! - [`Array`]: values of any element type, exact, in row-major order.
+//! - [`reference`](mod@reference): every op, slow and simple, without the engine's kernels.
+//! - [`subnormal`]: devices that flush subnormal numbers, and what that means for references.
+//! - [`tolerance`]: error bounds by op and dtype, with their reasons.
 //! - [`case`]: random shapes, values and layouts from fixed seeds; failures shrink.
-//! - [`fuzz`]: random calls, right and wrong.
-//! - [`transformer`]: random transformers, and what they give.
-//! - [`layout`]: tensors that lie in memory as a case says, and back.
+//! - [`fuzz`]: random calls, valid or not.
+//! - [`transformer`]: random transformers, and reference logits.
+//! - [`layout`]: tensors with the layout of a case, and their values.
 
 pub mod array;
 pub mod case;

@@ -1,19 +1,19 @@
-//! One number of any element type, exactly, and how each type rounds and wraps.
+//! Exact values of any element type, and the rounding and wrapping of each type.
 
 use bessemer::{DType, Kind};
 
-/// One number. Floats of every type fit an `f64` and integers of every type an `i128`, both exactly;
-/// truth values are the integers 0 and 1.
+/// One value. An `f64` represents floats of every type exactly, and an `i128` all integers; booleans are the integers 0
+/// and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// An integer or a truth value.
+    /// An integer or a boolean.
     Int(i128),
     /// A floating-point number.
     Float(f64),
 }
 
 impl Value {
-    /// The number as an `f64`; integers past 2^53 round.
+    /// The value as an `f64`; integers past 2^53 round.
     pub fn float(self) -> f64 {
         match self {
             Self::Int(i) => i as f64,
@@ -21,7 +21,7 @@ impl Value {
         }
     }
 
-    /// The number as an integer: floats are truncated, NaN is 0.
+    /// The value as an integer: floats are truncated, NaN is 0.
     pub fn int(self) -> i128 {
         match self {
             Self::Int(i) => i,
@@ -29,24 +29,24 @@ impl Value {
         }
     }
 
-    /// Whether it counts as true: it is not zero.
-    pub fn truth(self) -> bool {
+    /// Returns `true` if the value is nonzero.
+    pub fn is_nonzero(self) -> bool {
         match self {
             Self::Int(i) => i != 0,
             Self::Float(f) => f != 0.0,
         }
     }
 
-    /// Whether it is a NaN.
+    /// Returns `true` for NaN.
     pub fn is_nan(self) -> bool {
         matches!(self, Self::Float(f) if f.is_nan())
     }
 
-    /// The number as an element of `dtype`: floats round to nearest even, integers wrap, and floats
-    /// that become integers saturate.
+    /// The value as an element of `dtype`: floats round to nearest even, integers wrap, and conversions of floats to
+    /// integers saturate.
     pub fn cast(self, dtype: DType) -> Self {
         match (dtype.kind(), self) {
-            (Kind::Bool, v) => Self::Int(v.truth().into()),
+            (Kind::Bool, v) => Self::Int(v.is_nonzero().into()),
             (Kind::Float, v) => Self::Float(round(dtype, v)),
             (Kind::Int, Self::Int(i)) => Self::Int(wrap(dtype, i)),
             (Kind::Int, Self::Float(f)) => {
@@ -63,7 +63,7 @@ impl From<bool> for Value {
     }
 }
 
-/// Smallest and largest number of an integer type or `bool`.
+/// The smallest and largest value of an integer type or `bool`.
 pub fn range(dtype: DType) -> (i128, i128) {
     if dtype.kind() == Kind::Bool {
         return (0, 1);
@@ -76,7 +76,7 @@ pub fn range(dtype: DType) -> (i128, i128) {
     }
 }
 
-/// What is left of an integer in the bits of an integer type.
+/// Wraps an integer to the bits of an integer type.
 pub fn wrap(dtype: DType, i: i128) -> i128 {
     let spare = 128 - 8 * dtype.size() as u32;
     if dtype.is_unsigned() {
@@ -89,7 +89,7 @@ pub fn wrap(dtype: DType, i: i128) -> i128 {
 /// The parameters of a float type.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// Bits of the significand, the hidden one included.
+    /// Bits of the significand, including the hidden bit.
     pub bits: i32,
     /// Exponent of the smallest normal number.
     pub min_exponent: i32,
@@ -97,7 +97,7 @@ pub struct Format {
     pub max: f64,
 }
 
-/// The parameters of a float type; those of `f64` for all that are none.
+/// The parameters of a float type; those of `f64` for all other types.
 pub fn format(dtype: DType) -> Format {
     let (bits, min_exponent, max) = match dtype {
         DType::F16 => (11, -14, 65504.0),
@@ -121,7 +121,7 @@ fn pow2(e: i32) -> f64 {
     }
 }
 
-/// Distance of neighbouring numbers of a float type around `x`, which must be finite.
+/// The distance between neighbouring values of a float type around `x`, which must be finite.
 pub fn ulp(dtype: DType, x: f64) -> f64 {
     let f = format(dtype);
     let biased = (x.abs().to_bits() >> 52) as i32;
@@ -129,15 +129,15 @@ pub fn ulp(dtype: DType, x: f64) -> f64 {
     pow2(exponent - f.bits + 1)
 }
 
-/// Relative distance of neighbours in `[1, 2)`: twice the largest relative error of one rounding.
+/// The machine epsilon: the distance of neighbours in `[1, 2)`, twice the maximum relative error of one rounding.
 pub fn epsilon(dtype: DType) -> f64 {
     ulp(dtype, 1.0)
 }
 
-/// The number of a float type nearest to `v`, ties to even; past the largest one, infinity.
+/// The nearest value of a float type, ties to even; infinity past the largest one.
 pub fn round(dtype: DType, v: Value) -> f64 {
     let x = match v {
-        // Rounding an integer to `f64` first and then further would round twice.
+        // Rounding an integer to `f64` first and then to a narrower type would round twice.
         Value::Int(i) if i.unsigned_abs() >= 1 << 53 && dtype != DType::F64 => sticky(i),
         v => v.float(),
     };
@@ -145,7 +145,7 @@ pub fn round(dtype: DType, v: Value) -> f64 {
         return x;
     }
     let step = ulp(dtype, x);
-    // Both are powers of two apart: the division is exact, and so is the product unless it overflows.
+    // The step is a power of two: the division is exact, and so is the product unless it overflows.
     let rounded = (x / step).round_ties_even() * step;
     if rounded.abs() > format(dtype).max {
         f64::INFINITY.copysign(x)
@@ -154,8 +154,8 @@ pub fn round(dtype: DType, v: Value) -> f64 {
     }
 }
 
-/// An `f64` that rounds to fewer bits like the integer: cut at 53 bits, the last bit set when
-/// anything was lost.
+/// Round to odd: an `f64` that rounds to fewer bits like the integer, truncated to 53 bits, with the last bit set if
+/// any bit was lost.
 fn sticky(i: i128) -> f64 {
     let m = i.unsigned_abs();
     let cut = (128 - m.leading_zeros()).saturating_sub(53);
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounding_agrees_with_rust_and_with_half_where_they_are_right() {
+    fn rounding_agrees_with_rust_and_half() {
         let mut x = 1.0e-48_f64;
         while x < 1e40 {
             for v in [x, -x] {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn casts_are_those_of_rust() {
+    fn casts_match_rusts_as() {
         let cast = |v, d| Value::cast(v, d);
         for f in [300.7, -300.7, f64::NAN, f64::INFINITY, -1e30, 1e19, -0.5] {
             let v = Value::Float(f);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_the_distance_to_the_next_number() {
+    fn ulp_is_the_distance_to_the_next_value() {
         for x in [1.0_f32, 1.5, 3.0e-39, 1.2e-38, 7.7e30] {
             let next = f32::from_bits(x.to_bits() + 1);
             assert_eq!(ulp(DType::F32, x.into()), f64::from(next) - f64::from(x));

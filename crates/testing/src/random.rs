@@ -1,4 +1,4 @@
-//! A small generator of its own: the same numbers everywhere and for ever.
+//! A small pseudo-random number generator with the same output everywhere and in every version.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, which is not 0.
+    /// An integer below `n`, which must not be 0.
     pub fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
     }
@@ -29,28 +29,28 @@ impl Rng {
         self.below(n) == 0
     }
 
-    /// One of some things.
+    /// One of these items.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    /// From 0 to 1, without 1.
+    /// A float in `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// From `low` to `high`.
+    /// A float from `low` to `high`.
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
     }
 
-    /// With mean 0 and variance 1, by Box and Muller.
+    /// A normally distributed float with mean 0 and variance 1, by the Box–Muller transform.
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// An order of `n` things.
+    /// A random permutation of `0..n`.
     pub fn order(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<_> = (0..n).collect();
         for i in (1..n).rev() {

@@ -1,7 +1,7 @@
-//! Every op once more: slow, plain, and with nothing of the engine's in it but the type rules.
+//! Reference implementations of every op: slow and simple, sharing only the type rules with the engine.
 //!
 //! Integers are exact and wrap to their type; floats are computed in `f64` from the exact elements and
-//! left unrounded, so that a comparison sees how far an answer is from the truth and not from another
+//! left unrounded, so that a comparison measures the distance to the exact result and not to another
 //! rounding of it. Arguments must be valid: a reference panics where the engine has a typed error.
 
 pub mod arrange;

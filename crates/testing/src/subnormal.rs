@@ -1,8 +1,8 @@
-//! Subnormal numbers on Metal devices: the one rule, for references and comparisons.
+//! Subnormal numbers on Metal devices: one rule for references and comparisons.
 //!
-//! Arithmetic of `f32` and `bf16` takes a subnormal operand for zero and makes zero of a subnormal result, as Apple GPUs
-//! do and as the software device does on every host. `f16` keeps its subnormal numbers, and so does the CPU those of all
-//! types. What only moves numbers keeps their bits; a GPU may flush there too.
+//! Arithmetic of `f32` and `bf16` flushes subnormal operands and results to zero, on Apple GPUs and on the software
+//! device on every host. `f16` keeps its subnormal numbers, and the CPU keeps those of all types. Ops that only move
+//! values keep their bits, although a GPU may flush there too.
 
 use bessemer::DType;
 
@@ -10,55 +10,55 @@ use crate::Array;
 use crate::number::{Value, format};
 use crate::tolerance::on_metal;
 
-/// Whether arithmetic of this type flushes subnormal numbers on the thread's device.
+/// Returns `true` if arithmetic of this dtype flushes subnormal numbers on the thread's device.
 pub fn flushes(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::BF16) && on_metal()
 }
 
-/// The smallest normal number of a type.
-pub fn least_normal(dtype: DType) -> f64 {
+/// The smallest normal number of a dtype.
+pub fn min_normal(dtype: DType) -> f64 {
     f64::from(format(dtype).min_exponent).exp2()
 }
 
-/// A number of type `dtype` as arithmetic on the thread's device sees it.
+/// A value of `dtype` after flushing by arithmetic on the thread's device.
 pub fn operand(dtype: DType, v: Value) -> Value {
     match v {
-        Value::Float(f) if f.abs() < least_normal(dtype) && flushes(dtype) => {
+        Value::Float(f) if f.abs() < min_normal(dtype) && flushes(dtype) => {
             Value::Float(0.0_f64.copysign(f))
         }
         v => v,
     }
 }
 
-/// An array as arithmetic on the thread's device sees it.
+/// An array after flushing by arithmetic on the thread's device.
 pub fn operands(x: &Array) -> Array {
     x.map(x.dtype, |v| operand(x.dtype, v))
 }
 
-/// What an op does with subnormal numbers where arithmetic flushes them.
+/// The treatment of subnormal numbers by an op, if arithmetic flushes them.
 enum Handling {
-    /// It moves them: they stay as they are, or become zero.
+    /// It moves values: subnormal numbers are unchanged, or become zero.
     Moves,
-    /// It compares them: all of them are equal to zero, and it answers with one of its operands, or with zero.
+    /// It compares values: subnormal numbers equal zero, and the result is one of the operands, or zero.
     Compares,
-    /// It computes: there are none.
+    /// It computes: subnormal results become zero.
     Computes,
 }
 
 fn handling(op: &str) -> Handling {
     match op {
         "copy" | "neg" | "abs" | "select" | "sort" | "cast" => Handling::Moves,
-        // The last three answer with their operand near zero.
+        // The last three return their operand near zero.
         "minimum" | "maximum" | "clamp" | "relu" | "min" | "max" | "cummax" | "cbrt" | "expm1"
         | "log1p" => Handling::Compares,
         _ => Handling::Computes,
     }
 }
 
-/// Whether an answer is right, if it or the truth is so small that flushing decides; `allowed` is how far apart they may
-/// be, 0 for exact ops.
+/// Judges a result if it or the exact value is so small that flushing matters; `allowed` is the error bound, 0 for
+/// exact ops.
 pub(crate) fn judge(op: &str, dtype: DType, got: f64, truth: f64, allowed: f64) -> Option<bool> {
-    let least = least_normal(dtype);
+    let least = min_normal(dtype);
     if got.abs() >= least || got.is_nan() || truth.is_nan() || !flushes(dtype) {
         return None;
     }
@@ -79,8 +79,8 @@ mod tests {
     use bessemer::Device;
 
     #[test]
-    fn only_a_metal_device_flushes_and_only_single_precision_and_bfloat() {
-        let tiny = |dtype| 0.5 * least_normal(dtype);
+    fn only_metal_devices_flush_and_only_f32_and_bf16() {
+        let tiny = |dtype| 0.5 * min_normal(dtype);
         let seen = |dtype| operand(dtype, Value::Float(-tiny(dtype)));
         for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
             assert_eq!(seen(dtype), Value::Float(-tiny(dtype)), "{dtype}");
@@ -91,7 +91,7 @@ mod tests {
                 assert_eq!(seen(dtype), Value::Float(-tiny(dtype)), "{dtype}");
             }
             for dtype in [DType::F32, DType::BF16] {
-                let least = least_normal(dtype);
+                let least = min_normal(dtype);
                 assert_eq!(seen(dtype), Value::Float(-0.0), "{dtype}");
                 assert_eq!(operand(dtype, Value::Float(least)), Value::Float(least));
                 for (op, got, truth, right) in [

@@ -1,4 +1,4 @@
-//! Random transformers of every family, and what they give: a plain pass in `f64` over one token after the other.
+//! Random transformers of every family, and their reference logits: a forward pass in `f64`, token by token.
 
 mod family;
 
@@ -12,12 +12,12 @@ pub use family::{Family, Format, formats};
 
 use crate::reference::unary;
 
-/// A sequence of a transformer, taken in token by token.
+/// A sequence of a transformer, processed token by token.
 #[derive(Debug)]
 pub struct Reference<'a> {
     spec: &'a Spec,
     kind: CacheType,
-    /// Keys and values of every layer: those of a position are `kv_heads * head_dim` numbers.
+    /// Keys and values of every layer: `kv_heads * head_dim` values per position.
     caches: Vec<[Vec<f64>; 2]>,
     len: usize,
     matrices: Matrices,
@@ -74,7 +74,7 @@ fn cap(x: f64, cap: Option<f32>) -> f64 {
     cap.map_or(x, |c| f64::from(c) * (x / f64::from(c)).tanh())
 }
 
-/// What a block of `q8_0` keeps of numbers.
+/// The values of a block after rounding to `q8_0`.
 fn narrow(block: &[f64]) -> impl Iterator<Item = f64> {
     let largest = block.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
     let scale = largest / 127.0;
@@ -90,7 +90,7 @@ fn narrow(block: &[f64]) -> impl Iterator<Item = f64> {
 }
 
 impl<'a> Reference<'a> {
-    /// An empty sequence, whose keys and values are kept as this type.
+    /// An empty sequence with a KV cache of this type.
     pub fn new(spec: &'a Spec, kind: CacheType) -> Self {
         let layer = |l: &Layer| {
             let gate = l.gate.as_ref().unwrap_or(&l.up);
@@ -117,7 +117,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Takes in a token; gives the logits after it.
+    /// Processes a token and returns the logits after it.
     pub fn take(&mut self, token: u32) -> Vec<f64> {
         let spec = self.spec;
         let mut row = vec![0.0; spec.width];
@@ -149,7 +149,7 @@ impl<'a> Reference<'a> {
                     head.copy_from_slice(&normed);
                 }
             }
-            self.turn(layer, heads);
+            self.rotate(layer, heads);
         }
         let [keys, values] = &mut self.caches[index];
         for (cache, new) in [(&mut *keys, k), (&mut *values, v)] {
@@ -189,7 +189,7 @@ impl<'a> Reference<'a> {
         x.iter_mut().zip(&added).for_each(|(x, a)| *x += a);
     }
 
-    fn turn(&self, layer: &Layer, heads: &mut [f64]) {
+    fn rotate(&self, layer: &Layer, heads: &mut [f64]) {
         let table = &self.spec.rotations[usize::from(layer.is_local)];
         let frequencies: Vec<f64> = table.frequencies().to_vec().expect("a table is there");
         let count = frequencies.len();

@@ -58,7 +58,7 @@ fn prepare(case: &Case) -> Result<Option<Prepared>> {
     }))
 }
 
-/// The input as candle has it: bool as u8, as its comparisons give it.
+/// The input as a candle tensor: bool as u8, like the results of its comparisons.
 fn tensor(input: &Input, seed: usize) -> Result<Tensor> {
     let shape = input.shape.as_slice();
     let f32s = || data::f32s(input, seed);

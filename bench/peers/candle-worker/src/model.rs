@@ -1,18 +1,19 @@
 //! Language models as candle's own examples run them.
 
+use std::fs::File;
+use std::io::BufReader;
+
 use bench_protocol::{Model, Op, Output, Prepared, Work};
 use candle_core::quantized::gguf_file;
 use candle_core::{Device, Result, Tensor};
 use candle_transformers::models::quantized_llama::ModelWeights;
-use std::fs::File;
-use std::io::BufReader;
 
 /// Loads a model and computes the case once.
 pub(crate) fn prepare(op: Op, given: &Model) -> Result<Prepared> {
     let mut file = BufReader::new(File::open(&given.path)?);
     let content = gguf_file::Content::read(&mut file)?;
     let empty = ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?;
-    // A copy has the same weights and a sequence of its own.
+    // A clone shares the weights and has a separate KV cache.
     let mut filled = empty.clone();
     let mut logits = forward(&mut filled, &given.prompt, 0)?;
     let start = given.prompt.len();

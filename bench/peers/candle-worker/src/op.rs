@@ -8,7 +8,7 @@ use candle_nn::{Module, ModuleT, ops, rotary_emb};
 /// A computation that is ready to run.
 pub(crate) type Compute = Box<dyn Fn() -> Result<Tensor>>;
 
-/// What computes a case; none where candle has no such op.
+/// The computation of a case; `None` if candle has no such op.
 pub(crate) fn function(case: &Case, x: Vec<Tensor>) -> Result<Option<Compute>> {
     Ok(elementwise(case, &x)
         .or_else(|| reduction(case, &x))
@@ -17,17 +17,20 @@ pub(crate) fn function(case: &Case, x: Vec<Tensor>) -> Result<Option<Compute>> {
         .map_or_else(|| neural(case, &x), |c| Ok(Some(c)))?)
 }
 
-fn one(x: &[Tensor], f: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Compute> {
+fn unary_op(x: &[Tensor], f: impl Fn(&Tensor) -> Result<Tensor> + 'static) -> Option<Compute> {
     let a = x[0].clone();
     Some(Box::new(move || f(&a)))
 }
 
-fn two(x: &[Tensor], f: impl Fn(&Tensor, &Tensor) -> Result<Tensor> + 'static) -> Option<Compute> {
+fn binary_op(
+    x: &[Tensor],
+    f: impl Fn(&Tensor, &Tensor) -> Result<Tensor> + 'static,
+) -> Option<Compute> {
     let (a, b) = (x[0].clone(), x[1].clone());
     Some(Box::new(move || f(&a, &b)))
 }
 
-fn three(
+fn ternary_op(
     x: &[Tensor],
     f: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + 'static,
 ) -> Option<Compute> {
@@ -37,50 +40,50 @@ fn three(
 
 fn elementwise(case: &Case, x: &[Tensor]) -> Option<Compute> {
     match case.op {
-        Op::Neg => one(x, Tensor::neg),
-        Op::Abs => one(x, Tensor::abs),
-        Op::Sign => one(x, Tensor::sign),
-        Op::Square => one(x, Tensor::sqr),
-        Op::Sqrt => one(x, Tensor::sqrt),
-        Op::Rsqrt => one(x, |a| a.sqrt()?.recip()),
-        Op::Reciprocal => one(x, Tensor::recip),
-        Op::Exp => one(x, Tensor::exp),
-        Op::Log => one(x, Tensor::log),
-        Op::Sin => one(x, Tensor::sin),
-        Op::Cos => one(x, Tensor::cos),
-        Op::Tanh => one(x, Tensor::tanh),
-        Op::Erf => one(x, Tensor::erf),
-        Op::Sigmoid => one(x, ops::sigmoid),
-        Op::Relu => one(x, Tensor::relu),
-        Op::LeakyRelu => one(x, |a| ops::leaky_relu(a, 0.01)),
-        Op::Elu => one(x, |a| a.elu(1.0)),
-        Op::Silu => one(x, ops::silu),
-        Op::Gelu => one(x, Tensor::gelu_erf),
-        Op::GeluTanh => one(x, Tensor::gelu),
-        Op::Hardswish => one(x, |a| a * ops::hard_sigmoid(a)?),
-        Op::Mish => one(x, ops::mish),
-        Op::Softplus => one(x, |a| (a.exp()? + 1.0)?.log()),
-        Op::Ceil => one(x, Tensor::ceil),
-        Op::Floor => one(x, Tensor::floor),
-        Op::Round => one(x, Tensor::round),
-        Op::Add => two(x, Tensor::broadcast_add),
-        Op::AddScalar => one(x, |a| a + 1.0),
-        Op::Sub => two(x, Tensor::broadcast_sub),
-        Op::Mul => two(x, Tensor::broadcast_mul),
-        Op::Div => two(x, Tensor::broadcast_div),
-        Op::Pow => two(x, Tensor::pow),
-        Op::Minimum => two(x, |a, b| a.minimum(b)),
-        Op::Maximum => two(x, |a, b| a.maximum(b)),
-        Op::Eq => two(x, |a, b| a.eq(b)),
-        Op::Ne => two(x, |a, b| a.ne(b)),
-        Op::Lt => two(x, |a, b| a.lt(b)),
-        Op::Le => two(x, |a, b| a.le(b)),
-        Op::Gt => two(x, |a, b| a.gt(b)),
-        Op::Ge => two(x, |a, b| a.ge(b)),
-        Op::Where => three(x, Tensor::where_cond),
-        Op::Clamp => one(x, |a| a.clamp(-0.5, 0.5)),
-        Op::MulAdd => three(x, |a, b, c| (a * b)? + c),
-        Op::Lerp => three(x, |a, b, t| a + (t * (b - a)?)?),
+        Op::Neg => unary_op(x, Tensor::neg),
+        Op::Abs => unary_op(x, Tensor::abs),
+        Op::Sign => unary_op(x, Tensor::sign),
+        Op::Square => unary_op(x, Tensor::sqr),
+        Op::Sqrt => unary_op(x, Tensor::sqrt),
+        Op::Rsqrt => unary_op(x, |a| a.sqrt()?.recip()),
+        Op::Reciprocal => unary_op(x, Tensor::recip),
+        Op::Exp => unary_op(x, Tensor::exp),
+        Op::Log => unary_op(x, Tensor::log),
+        Op::Sin => unary_op(x, Tensor::sin),
+        Op::Cos => unary_op(x, Tensor::cos),
+        Op::Tanh => unary_op(x, Tensor::tanh),
+        Op::Erf => unary_op(x, Tensor::erf),
+        Op::Sigmoid => unary_op(x, ops::sigmoid),
+        Op::Relu => unary_op(x, Tensor::relu),
+        Op::LeakyRelu => unary_op(x, |a| ops::leaky_relu(a, 0.01)),
+        Op::Elu => unary_op(x, |a| a.elu(1.0)),
+        Op::Silu => unary_op(x, ops::silu),
+        Op::Gelu => unary_op(x, Tensor::gelu_erf),
+        Op::GeluTanh => unary_op(x, Tensor::gelu),
+        Op::Hardswish => unary_op(x, |a| a * ops::hard_sigmoid(a)?),
+        Op::Mish => unary_op(x, ops::mish),
+        Op::Softplus => unary_op(x, |a| (a.exp()? + 1.0)?.log()),
+        Op::Ceil => unary_op(x, Tensor::ceil),
+        Op::Floor => unary_op(x, Tensor::floor),
+        Op::Round => unary_op(x, Tensor::round),
+        Op::Add => binary_op(x, Tensor::broadcast_add),
+        Op::AddScalar => unary_op(x, |a| a + 1.0),
+        Op::Sub => binary_op(x, Tensor::broadcast_sub),
+        Op::Mul => binary_op(x, Tensor::broadcast_mul),
+        Op::Div => binary_op(x, Tensor::broadcast_div),
+        Op::Pow => binary_op(x, Tensor::pow),
+        Op::Minimum => binary_op(x, |a, b| a.minimum(b)),
+        Op::Maximum => binary_op(x, |a, b| a.maximum(b)),
+        Op::Eq => binary_op(x, |a, b| a.eq(b)),
+        Op::Ne => binary_op(x, |a, b| a.ne(b)),
+        Op::Lt => binary_op(x, |a, b| a.lt(b)),
+        Op::Le => binary_op(x, |a, b| a.le(b)),
+        Op::Gt => binary_op(x, |a, b| a.gt(b)),
+        Op::Ge => binary_op(x, |a, b| a.ge(b)),
+        Op::Where => ternary_op(x, Tensor::where_cond),
+        Op::Clamp => unary_op(x, |a| a.clamp(-0.5, 0.5)),
+        Op::MulAdd => ternary_op(x, |a, b, c| (a * b)? + c),
+        Op::Lerp => ternary_op(x, |a, b, t| a + (t * (b - a)?)?),
         Op::Cast => {
             let to = match case.to? {
                 DType::F16 => candle_core::DType::F16,
@@ -92,16 +95,16 @@ fn elementwise(case: &Case, x: &[Tensor]) -> Option<Compute> {
                 DType::U8 => candle_core::DType::U8,
                 DType::Bool => return None,
             };
-            one(x, move |a| a.to_dtype(to))
+            unary_op(x, move |a| a.to_dtype(to))
         }
-        Op::Chain => two(x, |x, y| {
+        Op::Chain => binary_op(x, |x, y| {
             (((x * y)? + x)?.affine(0.5, 0.0)? - y)?
                 .abs()?
                 .affine(1.0, 1.0)?
                 .sqrt()?
                 * x
         }),
-        Op::ChainExp => two(x, |x, y| {
+        Op::ChainExp => binary_op(x, |x, y| {
             (((((x * y)? + x)?.neg()?.exp()? + 1.0)?.recip()? * x)?) + y
         }),
         _ => None,
@@ -114,27 +117,27 @@ fn reduction(case: &Case, x: &[Tensor]) -> Option<Compute> {
         .axis()
         .map(|a| (if a < 0 { a + rank } else { a }) as usize);
     match (case.op, axis) {
-        (Op::Sum, None) => one(x, Tensor::sum_all),
-        (Op::Sum, Some(d)) => one(x, move |a| a.sum(d)),
-        (Op::Mean, None) => one(x, Tensor::mean_all),
-        (Op::Mean, Some(d)) => one(x, move |a| a.mean(d)),
-        (Op::Min, None) => one(x, Tensor::min_all),
-        (Op::Min, Some(d)) => one(x, move |a| a.min(d)),
-        (Op::Max, None) => one(x, Tensor::max_all),
-        (Op::Max, Some(d)) => one(x, move |a| a.max(d)),
-        (Op::Argmin, Some(d)) => one(x, move |a| a.argmin(d)),
-        (Op::Argmax, Some(d)) => one(x, move |a| a.argmax(d)),
-        (Op::Logsumexp, Some(d)) => one(x, move |a| a.log_sum_exp(d)),
-        (Op::Norm, None) => one(x, Tensor::norm),
-        // It multiplies by a triangle as wide as the axis.
+        (Op::Sum, None) => unary_op(x, Tensor::sum_all),
+        (Op::Sum, Some(d)) => unary_op(x, move |a| a.sum(d)),
+        (Op::Mean, None) => unary_op(x, Tensor::mean_all),
+        (Op::Mean, Some(d)) => unary_op(x, move |a| a.mean(d)),
+        (Op::Min, None) => unary_op(x, Tensor::min_all),
+        (Op::Min, Some(d)) => unary_op(x, move |a| a.min(d)),
+        (Op::Max, None) => unary_op(x, Tensor::max_all),
+        (Op::Max, Some(d)) => unary_op(x, move |a| a.max(d)),
+        (Op::Argmin, Some(d)) => unary_op(x, move |a| a.argmin(d)),
+        (Op::Argmax, Some(d)) => unary_op(x, move |a| a.argmax(d)),
+        (Op::Logsumexp, Some(d)) => unary_op(x, move |a| a.log_sum_exp(d)),
+        (Op::Norm, None) => unary_op(x, Tensor::norm),
+        // candle multiplies by a triangular matrix as wide as the axis.
         (Op::Cumsum, Some(d)) if x[0].dims()[d] <= 4096 => {
-            one(x, move |a| a.cumsum(d)?.contiguous())
+            unary_op(x, move |a| a.cumsum(d)?.contiguous())
         }
-        (Op::Sort, _) => one(x, |a| Ok(a.sort_last_dim(true)?.0)),
-        (Op::Argsort, _) => one(x, |a| a.arg_sort_last_dim(true)),
+        (Op::Sort, _) => unary_op(x, |a| Ok(a.sort_last_dim(true)?.0)),
+        (Op::Argsort, _) => unary_op(x, |a| a.arg_sort_last_dim(true)),
         (Op::Topk, _) => {
             let k = case.whole("k");
-            one(x, move |a| {
+            unary_op(x, move |a| {
                 a.sort_last_dim(false)?
                     .0
                     .narrow(D::Minus1, 0, k)?
@@ -147,14 +150,14 @@ fn reduction(case: &Case, x: &[Tensor]) -> Option<Compute> {
 
 fn linear(case: &Case, x: &[Tensor]) -> Option<Compute> {
     match case.op {
-        Op::Matmul | Op::MatmulPacked => two(x, |a, b| a.broadcast_matmul(b)),
-        Op::MatmulTransposed => two(x, |a, b| a.matmul(&b.t()?)),
-        Op::Matvec => two(x, Tensor::mv),
-        Op::Dot => two(x, Tensor::dot),
-        Op::Outer => two(x, |a, b| a.unsqueeze(1)?.broadcast_mul(&b.unsqueeze(0)?)),
+        Op::Matmul | Op::MatmulPacked => binary_op(x, |a, b| a.broadcast_matmul(b)),
+        Op::MatmulTransposed => binary_op(x, |a, b| a.matmul(&b.t()?)),
+        Op::Matvec => binary_op(x, Tensor::mv),
+        Op::Dot => binary_op(x, Tensor::dot),
+        Op::Outer => binary_op(x, |a, b| a.unsqueeze(1)?.broadcast_mul(&b.unsqueeze(0)?)),
         Op::Gemm => {
             let (alpha, beta) = (case.number("alpha"), case.number("beta"));
-            three(x, move |a, b, c| {
+            ternary_op(x, move |a, b, c| {
                 a.matmul(b)?.affine(alpha, 0.0)? + c.affine(beta, 0.0)?
             })
         }
@@ -164,15 +167,15 @@ fn linear(case: &Case, x: &[Tensor]) -> Option<Compute> {
 
 fn index(case: &Case, x: &[Tensor]) -> Option<Compute> {
     match case.op {
-        Op::Gather => two(x, |a, i| a.gather(i, D::Minus1)),
-        Op::Take => two(x, |a, i| a.index_select(i, 0)),
-        Op::Embedding => two(x, |table, ids| table.embedding(ids)),
-        Op::Scatter => three(x, |a, i, s| a.scatter(i, s, D::Minus1)),
-        Op::ScatterAdd => three(x, |a, i, s| a.scatter_add(i, s, D::Minus1)),
-        Op::SliceUpdate => two(x, |a, s| a.slice_scatter(s, 1, 16)),
-        Op::Concat => two(x, |a, b| Tensor::cat(&[a, b], 0)),
-        Op::Stack => two(x, |a, b| Tensor::stack(&[a, b], 0)),
-        Op::Split => one(x, |a| {
+        Op::Gather => binary_op(x, |a, i| a.gather(i, D::Minus1)),
+        Op::Take => binary_op(x, |a, i| a.index_select(i, 0)),
+        Op::Embedding => binary_op(x, |table, ids| table.embedding(ids)),
+        Op::Scatter => ternary_op(x, |a, i, s| a.scatter(i, s, D::Minus1)),
+        Op::ScatterAdd => ternary_op(x, |a, i, s| a.scatter_add(i, s, D::Minus1)),
+        Op::SliceUpdate => binary_op(x, |a, s| a.slice_scatter(s, 1, 16)),
+        Op::Concat => binary_op(x, |a, b| Tensor::cat(&[a, b], 0)),
+        Op::Stack => binary_op(x, |a, b| Tensor::stack(&[a, b], 0)),
+        Op::Split => unary_op(x, |a| {
             let parts = a
                 .chunk(4, D::Minus1)?
                 .iter()
@@ -180,18 +183,18 @@ fn index(case: &Case, x: &[Tensor]) -> Option<Compute> {
                 .collect::<Result<Vec<_>>>()?;
             Ok(parts[3].clone())
         }),
-        Op::Repeat => one(x, |a| {
+        Op::Repeat => unary_op(x, |a| {
             let (rows, columns) = a.dims2()?;
             a.unsqueeze(1)?
                 .expand((rows, 2, columns))?
                 .reshape((2 * rows, columns))
         }),
-        Op::Tile => one(x, |a| a.repeat((2, 2))),
-        Op::Pad => one(x, |a| a.pad_with_zeros(0, 1, 1)?.pad_with_zeros(1, 1, 1)),
-        Op::Roll => one(x, |a| a.roll(7, 1)),
-        Op::Flip => one(x, |a| a.flip(&[1])),
-        Op::TransposeCopy => one(x, |a| a.t()?.contiguous()),
-        Op::Copy => one(x, Tensor::copy),
+        Op::Tile => unary_op(x, |a| a.repeat((2, 2))),
+        Op::Pad => unary_op(x, |a| a.pad_with_zeros(0, 1, 1)?.pad_with_zeros(1, 1, 1)),
+        Op::Roll => unary_op(x, |a| a.roll(7, 1)),
+        Op::Flip => unary_op(x, |a| a.flip(&[1])),
+        Op::TransposeCopy => unary_op(x, |a| a.t()?.contiguous()),
+        Op::Copy => unary_op(x, Tensor::copy),
         _ => None,
     }
 }
@@ -199,24 +202,24 @@ fn index(case: &Case, x: &[Tensor]) -> Option<Compute> {
 fn neural(case: &Case, x: &[Tensor]) -> Result<Option<Compute>> {
     let eps = case.number("eps");
     Ok(match case.op {
-        Op::Softmax => one(x, ops::softmax_last_dim),
-        Op::LogSoftmax => one(x, |a| ops::log_softmax(a, D::Minus1)),
-        Op::RmsNorm => two(x, move |a, w| ops::rms_norm(a, w, eps as f32)),
-        Op::LayerNorm => three(x, move |a, w, b| ops::layer_norm(a, w, b, eps as f32)),
+        Op::Softmax => unary_op(x, ops::softmax_last_dim),
+        Op::LogSoftmax => unary_op(x, |a| ops::log_softmax(a, D::Minus1)),
+        Op::RmsNorm => binary_op(x, move |a, w| ops::rms_norm(a, w, eps as f32)),
+        Op::LayerNorm => ternary_op(x, move |a, w, b| ops::layer_norm(a, w, b, eps as f32)),
         Op::GroupNorm => {
             let (w, b) = (x[1].clone(), x[2].clone());
             let layer = candle_nn::GroupNorm::new(w, b, x[0].dim(1)?, case.whole("groups"), eps)?;
-            one(x, move |a| layer.forward(a))
+            unary_op(x, move |a| layer.forward(a))
         }
         Op::BatchNorm => {
             let [m, v, w, b] = [1, 2, 3, 4].map(|i| x[i].clone());
             let layer = candle_nn::BatchNorm::new(x[0].dim(1)?, m, v, w, b, eps)?;
-            one(x, move |a| layer.forward_t(a, false))
+            unary_op(x, move |a| layer.forward_t(a, false))
         }
         Op::Rope | Op::RopeInterleaved => {
             let (cos, sin) = rope_tables(case, &x[0])?;
             let interleaved = case.op == Op::RopeInterleaved;
-            one(x, move |a| {
+            unary_op(x, move |a| {
                 if interleaved {
                     rotary_emb::rope_i(a, &cos, &sin)
                 } else {
@@ -225,14 +228,14 @@ fn neural(case: &Case, x: &[Tensor]) -> Result<Option<Compute>> {
             })
         }
         Op::Attention => {
-            // It wants [batch, position, head, width]; its own models keep them so.
+            // candle expects [batch, position, head, width], as its own models use.
             let turned = x
                 .iter()
                 .map(|t| t.transpose(1, 2)?.contiguous())
                 .collect::<Result<Vec<_>>>()?;
             let scale = (x[0].dim(3)? as f32).powf(-0.5);
             let causal = case.whole("causal") > 0 && x[0].dim(2)? > 1;
-            three(&turned, move |q, k, v| {
+            ternary_op(&turned, move |q, k, v| {
                 let mask = if causal {
                     AttnMask::causal()
                 } else {
@@ -241,14 +244,14 @@ fn neural(case: &Case, x: &[Tensor]) -> Result<Option<Compute>> {
                 flash_attn::<f32>(q, k, v, scale, mask, None, None)
             })
         }
-        Op::Swiglu => two(x, |gate, up| ops::silu(gate)? * up),
-        Op::Geglu => two(x, |gate, up| gate.gelu()? * up),
-        Op::CrossEntropy => two(x, candle_nn::loss::cross_entropy),
-        Op::Mse => two(x, candle_nn::loss::mse),
+        Op::Swiglu => binary_op(x, |gate, up| ops::silu(gate)? * up),
+        Op::Geglu => binary_op(x, |gate, up| gate.gelu()? * up),
+        Op::CrossEntropy => binary_op(x, candle_nn::loss::cross_entropy),
+        Op::Mse => binary_op(x, candle_nn::loss::mse),
         Op::Conv1d | Op::Conv2d => {
             let [padding, stride, groups] = ["padding", "stride", "groups"].map(|n| case.whole(n));
             let flat = case.op == Op::Conv1d;
-            two(x, move |a, w| {
+            binary_op(x, move |a, w| {
                 if flat {
                     a.conv1d(w, padding, stride, 1, groups.max(1))
                 } else {
@@ -258,13 +261,13 @@ fn neural(case: &Case, x: &[Tensor]) -> Result<Option<Compute>> {
         }
         Op::MaxPool2d => {
             let size = case.whole("size");
-            one(x, move |a| a.max_pool2d(size))
+            unary_op(x, move |a| a.max_pool2d(size))
         }
         Op::AvgPool2d => {
             let size = case.whole("size");
-            one(x, move |a| a.avg_pool2d(size))
+            unary_op(x, move |a| a.avg_pool2d(size))
         }
-        Op::UpsampleNearest => one(x, |a| a.upsample_nearest2d(a.dim(2)? * 2, a.dim(3)? * 2)),
+        Op::UpsampleNearest => unary_op(x, |a| a.upsample_nearest2d(a.dim(2)? * 2, a.dim(3)? * 2)),
         _ => None,
     })
 }

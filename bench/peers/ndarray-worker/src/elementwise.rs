@@ -1,11 +1,12 @@
-//! Elementwise ops as one pass: `Zip`, in parallel where that pays.
+//! Elementwise ops in one pass: `Zip`, in parallel for large inputs.
 
-use crate::{Number, array, prepared};
 use bench_protocol::{Case, DType, Op, Prepared};
 use ndarray::{ArrayD, Zip};
 
-/// Elements from which rayon is worth its start; ndarray leaves the choice to its user.
-const PARALLEL: usize = 1 << 15;
+use crate::{Number, array, prepared};
+
+/// From this many elements on, rayon is worth its overhead; ndarray leaves the choice to its user.
+const MIN_PARALLEL_ELEMENTS: usize = 1 << 15;
 
 fn map1<A: Number + Sync, R: Number + Send>(
     case: &Case,
@@ -14,7 +15,7 @@ fn map1<A: Number + Sync, R: Number + Send>(
     let a = array::<A>(case, 0)?;
     prepared(move || {
         let zip = Zip::from(&a);
-        if a.len() >= PARALLEL {
+        if a.len() >= MIN_PARALLEL_ELEMENTS {
             zip.par_map_collect(|&a| f(a))
         } else {
             zip.map_collect(|&a| f(a))
@@ -29,7 +30,7 @@ fn map2<A: Number + Sync, R: Number + Send>(
     let (a, b) = (array::<A>(case, 0)?, array::<A>(case, 1)?);
     prepared(move || {
         let zip = Zip::from(&a).and_broadcast(&b);
-        if a.len() >= PARALLEL {
+        if a.len() >= MIN_PARALLEL_ELEMENTS {
             zip.par_map_collect(|&a, &b| f(a, b))
         } else {
             zip.map_collect(|&a, &b| f(a, b))
@@ -45,7 +46,7 @@ fn map3<A: Number + Sync, B: Number + Sync + Send>(
         (array(case, 0)?, array(case, 1)?, array(case, 2)?);
     prepared(move || {
         let zip = Zip::from(&a).and(&b).and(&c);
-        if a.len() >= PARALLEL {
+        if a.len() >= MIN_PARALLEL_ELEMENTS {
             zip.par_map_collect(|&a, &b, &c| f(a, b, c))
         } else {
             zip.map_collect(|&a, &b, &c| f(a, b, c))

@@ -31,8 +31,7 @@ fn array<T: Number>(case: &Case, seed: usize) -> Option<ArrayD<T>> {
     let input: &Input = case.inputs.get(seed)?;
     (input.dtype == T::DTYPE).then(|| {
         let values = data::values(input, seed).map(T::of).collect();
-        ArrayD::from_shape_vec(IxDyn(&input.shape), values)
-            .expect("as many values as the shape has")
+        ArrayD::from_shape_vec(IxDyn(&input.shape), values).expect("the shape's number of values")
     })
 }
 
@@ -83,7 +82,7 @@ fn prepared<T: Number, D: ndarray::Dimension>(
     })
 }
 
-/// A computation whose result is a number.
+/// A computation whose result is a scalar.
 fn prepared_number<T: Number>(compute: impl Fn() -> T + 'static) -> Option<Prepared> {
     Some(Prepared {
         output: Output::of(&[compute()], T::to_f64),

@@ -1,11 +1,12 @@
 //! Products, views and indices, by ndarray's own methods.
 
-use crate::{array, prepared, prepared_number};
 use bench_protocol::{Case, DType, Op, Prepared};
 use ndarray::linalg::{general_mat_mul, general_mat_vec_mul};
 use ndarray::{Array1, Array2, Axis, Ix1, Ix2, LinalgScalar, concatenate, s, stack};
 
-/// Prepares a product, or a copy with another order.
+use crate::{array, prepared, prepared_number};
+
+/// Prepares a matmul, or a copy with another layout.
 pub(crate) fn prepare(case: &Case) -> Option<Prepared> {
     match case.inputs[0].dtype {
         DType::F64 => product::<f64>(case),

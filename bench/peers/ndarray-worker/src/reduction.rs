@@ -1,12 +1,13 @@
-//! Reductions and what is built on them, by ndarray's own methods.
+//! Reductions and ops derived from them, by ndarray's own methods.
 
-use crate::{array, prepared, prepared_number};
 use bench_protocol::{Case, Op, Prepared};
 use ndarray::parallel::prelude::{IntoParallelIterator, ParallelIterator};
 use ndarray::{Array1, Array2, ArrayD, Axis, Ix1, Zip};
 
-/// Elements from which rayon is worth its start.
-const PARALLEL: usize = 1 << 15;
+use crate::{array, prepared, prepared_number};
+
+/// From this many elements on, rayon is worth its overhead.
+const MIN_PARALLEL_ELEMENTS: usize = 1 << 15;
 
 /// Prepares a reduction, a scan, a sort, a softmax or a norm.
 pub(crate) fn prepare(case: &Case) -> Option<Prepared> {
@@ -126,7 +127,7 @@ fn each_row(x: ArrayD<f32>, f: impl Fn(&mut [f32]) + Sync + Send + 'static) -> O
         let each = |mut row: ndarray::ArrayViewMut1<'_, f32>| {
             f(row.as_slice_mut().expect("rows of a clone are contiguous"));
         };
-        if result.len() >= PARALLEL {
+        if result.len() >= MIN_PARALLEL_ELEMENTS {
             result.axis_iter_mut(Axis(0)).into_par_iter().for_each(each);
         } else {
             result.rows_mut().into_iter().for_each(each);

@@ -1,8 +1,10 @@
 //! A case, and the requests and replies around it.
 
-use crate::Op;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Op;
 
 /// Element types that occur in the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,20 +47,20 @@ impl DType {
     }
 }
 
-/// How an input is filled.
+/// The values of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fill {
-    /// Uniform in `[low, high)`; whole numbers for integers, at least a half for bool.
+    /// Uniform in `[low, high)`; integers for integer types, `>= 0.5` for bool.
     Uniform {
-        /// Least value.
+        /// Lower bound, inclusive.
         low: f64,
-        /// Bound.
+        /// Upper bound, exclusive.
         high: f64,
     },
-    /// `i · 7919 mod modulus`: every index below the modulus once, in no simple order.
+    /// `i · 7919 mod modulus`: a pseudo-random permutation of the indices below the modulus.
     Stride {
-        /// Number of different values.
+        /// Number of distinct values.
         modulus: u64,
     },
 }
@@ -86,14 +88,14 @@ impl Input {
     }
 }
 
-/// One measurement: an op, its inputs and its numbers.
+/// One measurement: an op, its inputs and its parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// What is computed.
+    /// The op.
     pub op: Op,
     /// Operands, in the order of the op's definition.
     pub inputs: Vec<Input>,
-    /// Numbers the op takes besides (`axis`, `k`, `eps`, …).
+    /// Parameters of the op (`axis`, `k`, `eps`, …).
     #[serde(default)]
     pub numbers: BTreeMap<String, f64>,
     /// Target of a cast.
@@ -102,19 +104,19 @@ pub struct Case {
     /// Equation of an einsum.
     #[serde(default)]
     pub equation: Option<String>,
-    /// What a language model is given.
+    /// The input of a language model.
     #[serde(default)]
     pub model: Option<Model>,
 }
 
-/// A language model and its tokens: everybody is given the same, and nobody chooses any.
+/// A language model and its tokens: all contestants get the same, without sampling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Model {
     /// A GGUF file.
     pub path: String,
-    /// Tokens that are taken in at once.
+    /// Tokens of the prompt, for prefill.
     pub prompt: Vec<u32>,
-    /// Tokens that follow one by one.
+    /// Tokens to decode one by one.
     pub next: Vec<u32>,
 }
 
@@ -126,47 +128,47 @@ impl Model {
 }
 
 impl Case {
-    /// A number of the case; zero where it has none of this name.
+    /// A parameter of the case; 0 if it has none of this name.
     pub fn number(&self, name: &str) -> f64 {
         self.numbers.get(name).copied().unwrap_or(0.0)
     }
 
-    /// A whole number of the case.
+    /// An integer parameter of the case.
     pub fn whole(&self, name: &str) -> usize {
         self.number(name) as usize
     }
 
-    /// The axis, where the case has one; none means over everything.
+    /// The axis of the case, if it has one; `None` means all axes.
     pub fn axis(&self) -> Option<isize> {
         self.numbers.get("axis").map(|&a| a as isize)
     }
 }
 
-/// What a worker is asked.
+/// A request to a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Who are you?
+    /// Describe yourself.
     Info,
-    /// Make the data, compute once.
+    /// Generate the data and compute once.
     Prepare(Box<Case>),
-    /// Compute so many times, say how long it took.
+    /// Compute this many times, and return the time.
     Run(u64),
-    /// Forget the case.
+    /// Drop the case.
     Drop,
 }
 
-/// What a worker answers.
+/// A reply of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// To `Info`.
     Info(WorkerInfo),
-    /// To `Prepare`: what came out.
+    /// To `Prepare`: the result.
     Ready(Output),
     /// To `Prepare`: this library has no such op.
     Unsupported(String),
-    /// To `Run`: time of all calls together.
+    /// To `Run`: total time of all calls.
     Nanoseconds(u64),
     /// To `Drop`.
     Dropped,
@@ -174,25 +176,25 @@ pub enum Reply {
     Error(String),
 }
 
-/// Who a worker is.
+/// Description of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerInfo {
     /// Name of the library.
     pub name: String,
-    /// Its version and what it computes with.
+    /// Its version and backend.
     pub version: String,
-    /// Threads it computes with.
+    /// Number of threads.
     pub threads: usize,
 }
 
-/// What came out, in short: enough to see that all contestants did the same work.
+/// A summary of the result, to check that all contestants did the same work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Output {
     /// Number of elements.
     pub count: usize,
     /// Mean of all elements that are finite.
     pub mean: f64,
-    /// Elements at [`data::positions`](crate::data::positions); what is not finite is absent.
+    /// Elements at [`data::positions`](crate::data::positions); nonfinite ones are absent.
     pub sample: Vec<Option<f64>>,
 }
 

@@ -1,13 +1,13 @@
-//! The numbers every contestant computes with: a formula of the index, the same in every language.
+//! The input values of all contestants: a formula of the index, the same in every language.
 
 use crate::case::{DType, Fill, Input};
 
-/// How many elements of a result are compared.
-const SAMPLES: usize = 251;
+/// Number of elements of a result that are compared.
+const COMPARED_ELEMENTS: usize = 251;
 
 /// The positions of a result of `count` elements that are compared.
 pub fn positions(count: usize) -> impl Iterator<Item = usize> {
-    let samples = count.min(SAMPLES);
+    let samples = count.min(COMPARED_ELEMENTS);
     (0..samples).map(move |i| i * count / samples)
 }
 
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_formula_is_the_one_of_the_python_workers() {
-        // The same numbers stand in python/worker.py, which checks them when it starts.
+        // python/worker.py has the same numbers, and checks them when it starts.
         assert_eq!(
             [bits(0, 0), bits(1, 0), bits(12345, 3)],
             [9620015, 9871609, 9364823]

@@ -1,18 +1,17 @@
-//! What the benchmark and its workers say to each other.
+//! The protocol between the benchmark and its workers.
 //!
-//! A worker is a process that reads one JSON request a line from its standard input and answers each
-//! with one JSON line on its standard output. It makes a case's data itself, from the formula in
-//! [`data`], so that all contestants work on the same numbers, and it measures the time itself, so
-//! that no talk between processes is ever inside a measurement.
+//! A worker is a process that reads one JSON request per line from standard input and replies with one JSON line on
+//! standard output. It generates a case's data itself, from the formula in [`data`], so that all contestants compute on
+//! the same values, and it measures the time itself, so that no communication is inside a measurement.
 //!
-//! | request | answer |
+//! | request | reply |
 //! |---|---|
 //! | `"info"` | `{"info": {"name", "version", "threads"}}` |
 //! | `{"prepare": case}` | `{"ready": output}`, or `{"unsupported": "why"}` |
 //! | `{"run": n}` | `{"nanoseconds": t}` for n calls |
-//! | `"drop"` | `"dropped"`: the case's memory is free again |
+//! | `"drop"` | `"dropped"`: the case's memory is freed |
 //!
-//! Anything else that happens is `{"error": "what"}`.
+//! Any failure is `{"error": "reason"}`.
 #![warn(missing_docs)]
 
 pub mod case;

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The functions of one and two elements that are measured, a row each: the op, the engine's method, the type and range of
-/// each operand, and the type of the result.
+/// The measured functions of one and two elements, one row each: the op, the engine's method, the dtype and range of
+/// each operand, and the dtype of the result.
 ///
-/// `for_each_function!(m)` expands to `m! { … }` with all rows. They declare the variants of [`Op`] here, and the cases and
-/// the engine's calls in `bessemer-bench`; peers have what they support in their own files.
+/// `for_each_function!(m)` expands to `m! { … }` with all rows. They declare the variants of [`Op`] here, and the cases
+/// and the engine's calls in `bessemer-bench`; the peers list what they support in their own files.
 #[macro_export]
 macro_rules! for_each_function {
     ($callback:ident) => {
@@ -147,7 +147,7 @@ macro_rules! declare {
             Cumprod,
             Cummax,
             Sort,
-            /// Compared by the elements it points at: ties are free.
+            /// Compared by the selected elements, since the order of ties is unspecified.
             Argsort,
             /// The `k` largest; compared by their values.
             Topk,
@@ -155,7 +155,7 @@ macro_rules! declare {
             Matmul,
             /// `a @ b.T`, the transpose being a view.
             MatmulTransposed,
-            /// The right-hand side may be rearranged beforehand.
+            /// The right-hand side may be repacked beforehand.
             MatmulPacked,
             Matvec,
             Dot,
@@ -171,11 +171,12 @@ macro_rules! declare {
             GroupNorm,
             /// `x, mean, variance, weight, bias`, channels on axis 1.
             BatchNorm,
-            /// `x[batch, head, position, width], cos, sin [position, width / 2]`, halves rotate.
+            /// `x[batch, head, position, width], cos, sin [position, width / 2]`, half-split pairs.
             Rope,
-            /// As `Rope`, neighbours rotate.
+            /// As `Rope`, with interleaved pairs.
             RopeInterleaved,
-            /// `q, k, v [batch, head, position, width]`, scaled by `1 / sqrt(width)`; `causal` is a number of the case.
+            /// `q, k, v [batch, head, position, width]`, scaled by `1 / sqrt(width)`; `causal` is a parameter of the
+            /// case.
             Attention,
             /// `silu(gate) * up`.
             Swiglu,
@@ -186,7 +187,7 @@ macro_rules! declare {
             Mse,
             Conv1d,
             Conv2d,
-            /// Windows of `size`, side by side.
+            /// Adjacent windows of `size`.
             MaxPool2d,
             AvgPool2d,
             UpsampleNearest,
@@ -198,11 +199,11 @@ macro_rules! declare {
             Scatter,
             ScatterAdd,
             MaskedSelect,
-            /// A block in the middle.
+            /// A slice in the middle.
             SliceUpdate,
             Concat,
             Stack,
-            /// In four; the last is compared.
+            /// Into four sections, of which the last is compared.
             Split,
             /// Every row twice.
             Repeat,
@@ -223,7 +224,7 @@ macro_rules! declare {
             Chain,
             /// `x / (1 + exp(-(x * y + x))) + y` with a reciprocal and a product for the division: eight ops.
             ChainExp,
-            // Language models: the logits after the last token are what is compared.
+            // Language models: the logits after the last token are compared.
             /// The prompt, from an empty sequence.
             Prefill,
             /// The tokens after the prompt, one by one, each with its logits.

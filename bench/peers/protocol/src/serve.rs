@@ -1,29 +1,30 @@
-//! The loop of a worker that is written in Rust.
+//! The main loop of a worker in Rust.
 
-use crate::case::{Case, Output, Reply, Request, WorkerInfo};
 use std::io::{BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// Computes something once and lets it go.
+use crate::case::{Case, Output, Reply, Request, WorkerInfo};
+
+/// Computes something once and drops the result.
 pub type Work = Box<dyn FnMut() -> Result<(), String>>;
 
 /// A case that is ready to run.
 pub struct Prepared {
-    /// Computes the result once and lets it go.
+    /// Computes the result once and drops it.
     pub work: Work,
-    /// What came out of the first call.
+    /// The result of the first call.
     pub output: Output,
-    /// A shorter work that wakes the library's threads, where the work itself is long.
+    /// Shorter work that wakes the library's threads, if the work itself is long.
     pub wake: Option<Work>,
 }
 
 /// A library under measurement.
 pub trait Engine {
-    /// Who it is.
+    /// The library's name, version and threads.
     fn info(&self) -> WorkerInfo;
 
-    /// Makes the data of a case and computes it once. `Ok(None)`: the library has no such op.
+    /// Prepares the data of a case and computes it once. `Ok(None)` if the library has no such op.
     fn prepare(&mut self, case: &Case) -> Result<Option<Prepared>, String>;
 }
 
@@ -36,7 +37,7 @@ pub fn serve(
     let mut prepared = None;
     for line in requests.lines() {
         let reply = match serde_json::from_str(&line?) {
-            // A library that panics loses this case, not the run.
+            // A library that panics fails this case, not the run.
             Ok(request) => {
                 catch_unwind(AssertUnwindSafe(|| answer(engine, &mut prepared, request)))
                     .unwrap_or_else(|_| Reply::Error("panicked".to_owned()))
@@ -66,7 +67,7 @@ fn answer(engine: &mut impl Engine, prepared: &mut Option<Prepared>, request: Re
         }
         Request::Run(times) => match prepared {
             Some(ready) => {
-                // The threads of a library sleep between its turns; in a program they would be awake.
+                // The threads of a library sleep between its turns; in a real program they would be awake.
                 let woken = match &mut ready.wake {
                     Some(wake) => wake(),
                     None => (ready.work)(),

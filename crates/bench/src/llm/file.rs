@@ -1,14 +1,15 @@
-//! The files that everybody reads, made of one model.
+//! The files that all contestants read, converted from one model.
+
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use bessemer_llm::file::{Format, GgufWriter, Model, NewTensor, TensorView, Value};
 use bessemer_llm::pull::{self, State};
 use bessemer_llm::{Tokenizer, quantize};
-use std::path::{Path, PathBuf};
 
 use crate::ops::worker::root;
 
-/// A path, or a model of the list that was pulled.
+/// Resolves a path, or the name of a pulled model.
 pub(crate) fn locate(model: &str) -> Result<PathBuf> {
     let Some(listed) = pull::find(model) else {
         let path = PathBuf::from(model);
@@ -24,14 +25,14 @@ pub(crate) fn locate(model: &str) -> Result<PathBuf> {
     Ok(listed.path(&models))
 }
 
-/// What is read aloud to all contestants, over and over.
+/// The prompt text, which is repeated.
 const TEXT: &str = "A forge is never quiet. Before the sun is up somebody rakes the ashes, lays new coal and \
     works the bellows until the first sparks fly. The iron waits in bars along the wall, each marked with chalk \
     by the one who bought it. What it will become is settled over tea: hinges for the mill, a gate for the \
     garden, two dozen nails, a pan that must not warp. Then the hammering begins, and it does not stop until \
     the light is gone and the last piece hisses in the trough. ";
 
-/// So many tokens of a text.
+/// The first `count` tokens of the text.
 pub(crate) fn tokens(path: &Path, count: usize) -> Result<Vec<u32>> {
     let model = Model::open(path)?;
     let once = Tokenizer::of(&model)?.encode(TEXT, false)?;
@@ -39,8 +40,8 @@ pub(crate) fn tokens(path: &Path, count: usize) -> Result<Vec<u32>> {
     Ok(once.into_iter().cycle().take(count).collect())
 }
 
-/// The model in a format; made once and kept below `target`.
-pub(crate) fn made(source: &Path, format: Format, is_wide: bool) -> Result<PathBuf> {
+/// Converts the model to a format; the file is cached below `target`.
+pub(crate) fn cached_file(source: &Path, format: Format, is_wide: bool) -> Result<PathBuf> {
     let model = Model::open(source)?;
     let stem = source.file_stem().unwrap_or_default().to_string_lossy();
     let folder = root().join("target/bench-models");
@@ -49,10 +50,13 @@ pub(crate) fn made(source: &Path, format: Format, is_wide: bool) -> Result<PathB
     let model = if is_wide {
         let path = folder.join(format!("{stem}-wide.gguf"));
         if !path.exists() {
-            widen(&Model::open(made(source, Format::F16, false)?)?, &path)?;
+            widen(
+                &Model::open(cached_file(source, Format::F16, false)?)?,
+                &path,
+            )?;
         }
         Model::open(path)?
-    } else if most(&model) == Some(format) {
+    } else if most_common_format(&model) == Some(format) {
         return Ok(source.to_owned());
     } else {
         model
@@ -65,18 +69,18 @@ pub(crate) fn made(source: &Path, format: Format, is_wide: bool) -> Result<PathB
     Ok(path)
 }
 
-/// The format that most of a model's matrices have.
-fn most(model: &Model) -> Option<Format> {
+/// The most common format of a model's matrices.
+fn most_common_format(model: &Model) -> Option<Format> {
     let count = |format: Format| model.tensors().filter(|t| t.format == format).count();
     let matrices = model.tensors().filter(|t| t.shape.len() == 2);
     matrices.map(|t| t.format).max_by_key(|f| count(*f))
 }
 
-/// Columns of a block of the nested formats.
-const BLOCK: usize = 256;
+/// Weights of a K-quant super-block.
+const SUPER_BLOCK_WEIGHTS: usize = 256;
 
-/// Writes the same model with its width, its heads and its feed-forward part filled up with zeros to multiples of
-/// a block. It says the same: zeros stay zeros, and norms, whose mean is over more numbers, are scaled back.
+/// Writes the same model with its width, heads and FFN padded with zeros to multiples of a super-block. The outputs are
+/// the same: zeros stay zeros, and norms, whose mean is over more elements, are rescaled.
 fn widen(model: &Model, path: &Path) -> Result<()> {
     let number = |key: &str| -> Result<usize> {
         let key = format!("llama.{key}");
@@ -92,8 +96,8 @@ fn widen(model: &Model, path: &Path) -> Result<()> {
     );
     let ffn = number("feed_forward_length")?;
     let (dim, group) = (width / heads, heads / kv_heads);
-    let wide = width.next_multiple_of(BLOCK);
-    let wide_ffn = ffn.next_multiple_of(BLOCK);
+    let wide = width.next_multiple_of(SUPER_BLOCK_WEIGHTS);
+    let wide_ffn = ffn.next_multiple_of(SUPER_BLOCK_WEIGHTS);
     ensure!(
         wide.is_multiple_of(dim * group),
         "no whole number of heads of {dim} in groups of {group} fills {wide}"
@@ -107,7 +111,7 @@ fn widen(model: &Model, path: &Path) -> Result<()> {
     ] {
         metadata.set(&format!("llama.{key}"), Value::U32(u32::try_from(value)?));
     }
-    // The means of norms are over more numbers of which the new ones are zero.
+    // The means of norms include the padding, which is zero.
     let norm = (width as f32 / wide as f32).sqrt();
     let (kv, wide_kv) = (kv_heads * dim, wide / group);
     let length = |n: usize, is_output_of_kv: bool| match n {

@@ -1,11 +1,8 @@
-//! How long a model computes after it was cancelled, as Ctrl-C does: `--interrupt`.
+//! Latency of cancelling a model, as Ctrl-C does: `--interrupt`.
 //!
-//! A prompt is read, or tokens are decoded, and another thread cancels that at moments spread over the whole of it. What
-//! is measured is the time from there until the call has returned.
+//! Another thread cancels prefill or decode at moments that are spread over the whole call. The time from there until
+//! the call returns is measured.
 
-use anyhow::{Context as _, Result, ensure};
-use bench_protocol::Model;
-use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -13,18 +10,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result, ensure};
+use bench_protocol::Model;
+use serde::Serialize;
+
 use super::ours::Sequence;
 use crate::measure::Timing;
 use crate::ops::case::{Entry, Family};
 
-/// What the longest delay is meant to stay below, in seconds.
-const GOAL: f64 = 0.1;
+/// Goal for the longest delay, in seconds.
+const MAX_DELAY_SECONDS: f64 = 0.1;
 
 /// A case with the delays of all rounds.
 #[derive(Debug, Serialize)]
-struct Row {
+struct Delays {
     case: String,
-    /// Seconds of the whole call, not cancelled.
+    /// Seconds of a whole call that is not cancelled.
     whole: f64,
     delay: Timing,
     longest: f64,
@@ -36,10 +37,10 @@ struct Results {
     command: String,
     date: String,
     setting: Vec<(String, String)>,
-    rows: Vec<Row>,
+    rows: Vec<Delays>,
 }
 
-/// Measures and reports; `setting` is what the report says of the machine.
+/// Measures and reports; `setting` describes the machine.
 pub(crate) fn run(
     entries: &[Entry],
     rounds: usize,
@@ -67,7 +68,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn measure(entry: &Entry, model: &Model, rounds: usize) -> Result<Row> {
+fn measure(entry: &Entry, model: &Model, rounds: usize) -> Result<Delays> {
     let mut sequence = Sequence::open(model, false)?;
     let flag = Arc::new(AtomicBool::new(false));
     let watched = Arc::clone(&flag);
@@ -88,7 +89,7 @@ fn measure(entry: &Entry, model: &Model, rounds: usize) -> Result<Row> {
         delays.extend(delay(&flag, wait, &mut call).map(|d| d.as_secs_f64()));
     }
     ensure!(!delays.is_empty(), "no call lasted until it was cancelled");
-    Ok(Row {
+    Ok(Delays {
         case: format!("{} {}", entry.name, entry.family.name()),
         whole: whole.as_secs_f64(),
         longest: delays.iter().copied().fold(0.0, f64::max),
@@ -96,7 +97,7 @@ fn measure(entry: &Entry, model: &Model, rounds: usize) -> Result<Row> {
     })
 }
 
-/// The time from the moment a call is cancelled, `wait` after its start, until it has returned; none if it ended before.
+/// The time from cancelling a call, `wait` after its start, until it returns; `None` if it ended before.
 fn delay(
     flag: &AtomicBool,
     wait: Duration,
@@ -130,10 +131,14 @@ fn markdown(results: &Results) -> String {
         page,
         "\nThe time from the moment a call is cancelled until it has returned; the longest is meant to stay below {} ms.\n\n\
          | case | whole call | median delay | longest delay | |\n|---|---|---|---|---|\n",
-        1e3 * GOAL
+        1e3 * MAX_DELAY_SECONDS
     );
     for row in &results.rows {
-        let word = if row.longest <= GOAL { "met" } else { "missed" };
+        let word = if row.longest <= MAX_DELAY_SECONDS {
+            "met"
+        } else {
+            "missed"
+        };
         let _ = writeln!(
             page,
             "| {} | {:.2} s | {:.1} ms | {:.1} ms | {word} |",

@@ -1,30 +1,31 @@
-//! Language models on a machine that others use too: `--load N` runs N processes that compute without pause.
+//! Language models on a busy machine: `--load N` runs N busy processes.
 //!
-//! Every contestant runs with all threads and with one, each with and without the load, in turn. Its speed under load is
-//! held against its own on the quiet machine, and that against the cores that the load leaves: a contestant that gets
-//! all of them has a share of 1.
+//! Every contestant runs with all threads and with one, each with and without the load, interleaved. Its speed under
+//! load is divided by its own on the idle machine and by the fraction of cores that the load leaves: a contestant that
+//! uses all of them has a share of 1.
 
-use anyhow::{Context as _, Result, bail, ensure};
-use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Serialize;
+
 use crate::measure::Timing;
 use crate::ops::case::Entry;
 use crate::ops::round::{Effort, settle};
 use crate::ops::worker::{Contestant, Readiness, Worker};
 
-/// What every share is meant to reach.
-const GOAL: f64 = 0.9;
+/// Goal for every share.
+const MIN_SHARE: f64 = 0.9;
 
-/// Processes that compute without pause, on whatever cores the system gives them.
+/// Busy processes, not pinned to cores.
 pub(crate) struct Load(Vec<Child>);
 
 impl Load {
-    /// Starts so many, and waits until the scheduler has spread them.
+    /// Starts `count` processes, and waits until the scheduler has spread them.
     pub(crate) fn start(count: usize) -> Result<Self> {
         let mut load = Self(Vec::new());
         for _ in 0..count {
@@ -32,7 +33,7 @@ impl Load {
             load.0
                 .push(command.arg("busy").stdin(Stdio::piped()).spawn()?);
         }
-        // The system has found them a core, and the threads of contestants theirs.
+        // Gives the scheduler time to place them and the contestants' threads on cores.
         std::thread::sleep(Duration::from_millis(200));
         Ok(load)
     }
@@ -41,14 +42,14 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         for process in &mut self.0 {
-            // It has nothing to save.
+            // It has no state to save.
             drop(process.kill());
             drop(process.wait());
         }
     }
 }
 
-/// What such a process does, until whoever started it is gone.
+/// The loop of a busy process, until the parent process ends.
 pub(crate) fn busy() -> ! {
     std::thread::spawn(|| {
         drop(std::io::stdin().read_to_end(&mut Vec::new()));
@@ -59,17 +60,17 @@ pub(crate) fn busy() -> ! {
     }
 }
 
-/// A contestant with a number of threads.
+/// The times of a contestant with a number of threads.
 #[derive(Debug, Serialize)]
-struct Row {
+struct LoadTimes {
     case: String,
     contestant: String,
     threads: usize,
     tokens: usize,
-    /// Seconds of a call on the quiet machine, and under load.
+    /// Seconds of a call on the idle machine, and under load.
     quiet: Timing,
     loaded: Timing,
-    /// The share of the cores left that it gets.
+    /// Fraction of the remaining cores that it uses.
     share: f64,
 }
 
@@ -80,12 +81,12 @@ struct Results {
     date: String,
     setting: Vec<(String, String)>,
     load: usize,
-    rows: Vec<Row>,
+    rows: Vec<LoadTimes>,
     failures: Vec<String>,
 }
 
-/// What is run, and how.
-pub(crate) struct Plan<'a> {
+/// The cases and the load.
+pub(crate) struct LoadPlan<'a> {
     pub(crate) entries: &'a [Entry],
     pub(crate) contestants: Vec<Contestant>,
     pub(crate) load: usize,
@@ -94,7 +95,7 @@ pub(crate) struct Plan<'a> {
 }
 
 /// Measures and reports.
-pub(crate) fn run(plan: &Plan<'_>, command: String) -> Result<()> {
+pub(crate) fn run(plan: &LoadPlan<'_>, command: String) -> Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     ensure!(
         (1..cores).contains(&plan.load),
@@ -112,7 +113,7 @@ pub(crate) fn run(plan: &Plan<'_>, command: String) -> Result<()> {
     let mut threads = vec![plan.effort.threads, 1];
     threads.dedup();
     for entry in plan.entries {
-        // Started for every case: what a model leaves behind is of no use to the next one.
+        // Started for every case, so that no memory of the previous model remains.
         let mut workers = Vec::new();
         for contestant in &plan.contestants {
             for &threads in &threads {
@@ -150,11 +151,11 @@ fn ready(contestant: &Contestant, threads: usize, entry: &Entry) -> Result<Worke
 }
 
 fn measure(
-    plan: &Plan<'_>,
+    plan: &LoadPlan<'_>,
     entry: &Entry,
     workers: &mut [Worker],
     cores: usize,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<LoadTimes>> {
     let mut times = vec![(Vec::new(), Vec::new()); workers.len()];
     for _ in 0..plan.effort.rounds {
         for (i, (quiet, loaded)) in times.iter_mut().enumerate() {
@@ -168,7 +169,7 @@ fn measure(
     let tokens = entry.tokens.context("a case of a model")?;
     let rows = workers.iter().zip(times).map(|(worker, (quiet, loaded))| {
         let (quiet, loaded) = (Timing::of(quiet), Timing::of(loaded));
-        Row {
+        LoadTimes {
             case: format!("{} {}", entry.name, entry.family.name()),
             contestant: worker.info.name.clone(),
             threads: worker.info.threads,
@@ -181,7 +182,7 @@ fn measure(
     Ok(rows.collect())
 }
 
-/// What part of the cores that so many threads use is left to them.
+/// Fraction of the cores of `threads` threads that the load leaves.
 fn left(threads: usize, cores: usize, load: usize) -> f64 {
     threads.min(cores - load) as f64 / threads as f64
 }
@@ -198,7 +199,7 @@ fn markdown(results: &Results) -> String {
         page,
         "- load: {} processes that compute without pause, on any core\n\n\
          The share is the speed under load by that on the quiet machine, divided by the part of its cores that is left \
-         to the contestant; the goal for ours is {GOAL}. The last column is the speed under load by that of the same \
+         to the contestant; the goal for ours is {MIN_SHARE}. The last column is the speed under load by that of the same \
          contestant with one thread: more threads are meant not to be slower.\n\n\
          | case | contestant | threads | quiet | under load | share of the cores left | to one thread |\n\
          |---|---|---|---|---|---|---|\n",
@@ -234,16 +235,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_of_its_own_loses_nothing_to_a_load_on_another_core() {
+    fn one_thread_is_not_slowed_by_load_on_other_cores() {
         assert_eq!(left(1, 2, 1), 1.0);
         assert_eq!(left(2, 2, 1), 0.5);
         assert_eq!(left(8, 8, 2), 0.75);
     }
 
     #[test]
-    fn the_table_holds_all_threads_against_one() {
+    fn the_table_compares_all_threads_with_one() {
         let time = |seconds: f64| Timing::of(vec![seconds]);
-        let row = |threads: usize, loaded: f64| Row {
+        let row = |threads: usize, loaded: f64| LoadTimes {
             case: "q4_0 decode".to_owned(),
             contestant: "Bessemer".to_owned(),
             threads,

@@ -1,13 +1,14 @@
 //! Our side: a model as the command line runs it.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use anyhow::{Context as _, Result};
 use bench_protocol::{Model, Op, Output, Prepared, Work};
 use bessemer::CacheType;
 use bessemer::quant::Precision;
 use bessemer_llm::model::{Input, Logits, Options, PREFILL_BATCH, Workspace};
 use bessemer_llm::{Cache, Transformer, file};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 /// A sequence of a model.
 pub(super) struct Sequence {
@@ -28,13 +29,13 @@ pub(crate) fn prepare(op: Op, given: &Model, exact: bool) -> Result<Prepared> {
     let output = Output::of(sequence.workspace.logits(), f64::from);
     let sequence = Rc::new(RefCell::new(sequence));
     let waking = Rc::clone(&sequence);
-    let wake: Work = Box::new(move || told(waking.borrow_mut().decode(1)));
+    let wake: Work = Box::new(move || to_message(waking.borrow_mut().decode(1)));
     let work: Work = match op {
-        Op::Prefill => Box::new(move || told(sequence.borrow_mut().prefill())),
+        Op::Prefill => Box::new(move || to_message(sequence.borrow_mut().prefill())),
         _ => Box::new(move || {
             let mut sequence = sequence.borrow_mut();
             let count = sequence.next.len();
-            told(sequence.decode(count))
+            to_message(sequence.decode(count))
         }),
     };
     Ok(Prepared {
@@ -44,7 +45,7 @@ pub(crate) fn prepare(op: Op, given: &Model, exact: bool) -> Result<Prepared> {
     })
 }
 
-fn told(result: Result<()>) -> Result<(), String> {
+fn to_message(result: Result<()>) -> Result<(), String> {
     result.map_err(|e| format!("{e:#}"))
 }
 
@@ -72,7 +73,7 @@ impl Sequence {
         })
     }
 
-    /// Ends calls with an error once `is_cancelled` says so.
+    /// Ends calls with an error once `is_cancelled` returns `true`.
     pub(super) fn cancel_when(&mut self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) {
         self.workspace.cancel_when(is_cancelled);
     }

@@ -1,15 +1,14 @@
-//! Models too large for the caches: random weights in the shapes of Qwen2.5, in the mixture of formats that is called
-//! `Q4_K_M`.
+//! Models larger than the caches: random weights in the shapes of Qwen2.5, in the mixture of formats `Q4_K_M`.
 //!
-//! They are of the llama architecture, which every contestant runs, and have the tokenizer of the model they are made
-//! beside, filled up with unused tokens. Weights are drawn as blocks, not rounded from floats: what is measured reads
-//! all bits of them and does not ask what they say. Their deviation is that of trained weights, so that
-//! logits of contestants can be compared.
+//! They have the llama architecture, which every contestant supports, and the tokenizer of the given model, padded with
+//! unused tokens. Weights are drawn as blocks, not quantised from floats: the speed does not depend on their values.
+//! Their standard deviation is that of trained weights, so that the contestants' logits can be compared.
+
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use bessemer_llm::file::{Array, Format, GgufWriter, Metadata, Model, NewTensor, Value};
 use half::f16;
-use std::path::{Path, PathBuf};
 
 use crate::ops::worker::root;
 
@@ -49,8 +48,8 @@ pub(crate) const SHAPES: [Shape; 2] = [
 ];
 
 impl Shape {
-    /// The file; made once and kept below `target`.
-    pub(crate) fn made(&self, tokenizer: &Path) -> Result<PathBuf> {
+    /// The file, which is cached below `target`.
+    pub(crate) fn cached_file(&self, tokenizer: &Path) -> Result<PathBuf> {
         let folder = root().join("target/bench-models");
         std::fs::create_dir_all(&folder)?;
         let path = folder.join(format!("random-{}.gguf", self.name));
@@ -89,7 +88,7 @@ impl Shape {
             metadata.set(&format!("llama.{key}"), Value::U32(u32::try_from(value)?));
         }
         metadata.set("llama.rope.freq_base", Value::F32(1e6));
-        // 15 is llama.cpp's number for this mixture.
+        // llama.cpp's id of this mixture.
         metadata.set("general.file_type", Value::U32(15));
         let Some(Value::Array(Array::String(tokens))) = metadata.get("tokenizer.ggml.tokens")
         else {
@@ -122,7 +121,7 @@ impl Shape {
             format: Format::F32,
             shape: vec![width],
         };
-        // Embedding and logits share a matrix.
+        // The output head is tied to the embedding.
         let mut all = vec![
             matrix("token_embd.weight".to_owned(), self.vocabulary, width, true),
             norm("output_norm.weight".to_owned()),
@@ -146,14 +145,14 @@ impl Shape {
     }
 }
 
-/// Layers in which the mixture has more bits for what attention reads and for the last matrix: the first eighth, the
-/// last eighth, and every third between.
+/// Layers in which the mixture has more bits for `v` and `down`: the first eighth, the last eighth, and every third in
+/// between.
 fn is_fine(layer: usize, layers: usize) -> bool {
     let eighth = layers / 8;
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
-/// As llama.cpp chooses: rows that are no whole number of blocks of 256 get formats of 32 with more bits.
+/// As in llama.cpp: rows whose length is not a multiple of 256 use legacy quants with more bits.
 fn format(cols: usize, is_fine: bool) -> Format {
     match (cols.is_multiple_of(256), is_fine) {
         (true, true) => Format::Q6_K,
@@ -182,7 +181,7 @@ impl Random {
     }
 }
 
-/// The bytes of a tensor: norms are ones, the numbers of matrices have the mean 0 and the deviation `1 / √cols`.
+/// The bytes of a tensor: norms are ones, matrices have mean 0 and standard deviation `1 / √cols`.
 fn bytes(tensor: &NewTensor, random: &mut Random) -> Result<Vec<u8>> {
     let size = tensor.format.bytes(&tensor.shape);
     let mut bytes = vec![0; size.context("a shape of whole blocks")?];
@@ -200,19 +199,19 @@ fn bytes(tensor: &NewTensor, random: &mut Random) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Gives a block of random bits the scales that it needs.
+/// Sets the scales of a block of random bits.
 fn scale(format: Format, block: &mut [u8], deviation: f32) {
     let mut half = |at: usize, value: f32| {
         block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
     };
-    // The deviation of whole numbers that are all as likely is their count divided by √12.
+    // The standard deviation of uniformly distributed integers is their count divided by √12.
     let of_bits = |bits: i32| 2_f32.powi(bits) / 12_f32.sqrt();
     match format {
         Format::Q5_0 => half(0, deviation / of_bits(5)),
         Format::Q8_0 => half(0, deviation / of_bits(8)),
         Format::Q4_K => {
-            // Scales and offsets of 6 bits are the same random numbers, 37 in the root mean square: the offset
-            // takes the mean of 7.5 off.
+            // 6-bit scales and offsets have the same distribution, with a root mean square of 37: the offset cancels
+            // the mean of 7.5.
             let d = deviation / of_bits(4) / 37.0;
             half(0, d);
             half(2, 7.5 * d);
@@ -223,7 +222,7 @@ fn scale(format: Format, block: &mut [u8], deviation: f32) {
             }
         }
         Format::Q6_K => {
-            // Scales of 8 bits with a sign: 74 in the root mean square.
+            // Signed 8-bit scales: root mean square 74.
             half(208, deviation / of_bits(6) / 74.0);
         }
         _ => {}
@@ -235,7 +234,7 @@ mod tests {
     use super::*;
     use bessemer::quant::{self, BlockFormat};
 
-    /// A model of few numbers with both kinds of rows.
+    /// A small model with both kinds of rows.
     fn small(width: usize) -> Shape {
         Shape {
             name: "small",
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_have_the_mean_and_the_deviation_of_trained_ones_in_every_format() -> Result<()> {
+    fn weights_have_the_requested_mean_and_deviation_in_every_format() -> Result<()> {
         for width in [256, 288] {
             let (_folder, model) = written(&small(width))?;
             let mut formats = Vec::new();
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn vocabularies_are_filled_up() -> Result<()> {
+    fn vocabularies_are_padded() -> Result<()> {
         let (_folder, model) = written(&small(256))?;
         let tokens = model.metadata().get("tokenizer.ggml.tokens");
         let Some(Value::Array(tokens)) = tokens else {
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mixture_is_that_of_llama_cpp() {
+    fn the_mixture_matches_llama_cpp() {
         let fine: Vec<usize> = (0..24).filter(|&i| is_fine(i, 24)).collect();
         assert_eq!(fine, [0, 1, 2, 5, 8, 11, 14, 17, 20, 21, 22, 23]);
     }

@@ -1,32 +1,34 @@
-//! Ops that are computed on the device and on the CPU.
+//! Ops that are measured on the device and on the CPU.
 
-use crate::measure::{Timing, Work, interleaved};
+use std::hint::black_box;
+
 use anyhow::{Context as _, Result, ensure};
 use bessemer::quant::{self, BlockFormat, Precision, QuantMatrix, Weights};
 use bessemer::random::{self, Key};
 use bessemer::{AttentionOptions, DType, Device, Tensor};
 use half::{bf16, f16};
-use std::hint::black_box;
 
-/// What is computed, on one device or the other.
+use crate::measure::{Timing, Work, interleaved};
+
+/// A computation, on either device.
 type Compute = Box<dyn Fn(&[Tensor]) -> Tensor>;
 
 pub(super) struct Case {
-    /// The promises of docs/systems.md whose number it measures, or what it is about.
+    /// The promises of docs/systems.md that it measures, or its topic.
     pub(super) promise: &'static str,
     pub(super) name: String,
     shapes: Vec<Vec<usize>>,
     dtype: DType,
     compute: Compute,
-    /// How far a result may be from the CPU's, as a share of the largest.
+    /// Tolerance relative to the CPU's largest result.
     tolerance: f64,
-    /// How many times the CPU's speed the documents promise.
+    /// The speed-up over the CPU that the documents promise.
     pub(super) goal: f64,
-    /// What the absolute rate is called, and how much of it one run is.
+    /// The unit of the absolute rate, and its amount per run.
     pub(super) rate: (&'static str, f64),
 }
 
-/// All cases; with `quick` of small sizes.
+/// All cases; with `quick`, in small sizes.
 pub(super) fn all(quick: bool) -> Result<Vec<Case>> {
     let mut cases = documents(quick);
     cases.extend(quantised(quick)?);
@@ -34,7 +36,7 @@ pub(super) fn all(quick: bool) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// What the documents of other Metal backends put numbers on.
+/// The claims of other Metal backends' documents.
 fn documents(quick: bool) -> Vec<Case> {
     let f32 = DType::F32;
     let mut cases = Vec::new();
@@ -106,8 +108,8 @@ fn documents(quick: bool) -> Vec<Case> {
     cases
 }
 
-/// Products of a vector with weights of every format, in the sizes of a 7B model's layers: what a decoded token is made
-/// of. The CPU takes its fast path.
+/// GEMV with weights of every format, in the sizes of a 7B model's layers, which dominate decode. The CPU uses its fast
+/// precision.
 fn quantised(quick: bool) -> Result<Vec<Case>> {
     let shapes = if quick {
         vec![[40, 256]]
@@ -136,12 +138,12 @@ fn quantised(quick: bool) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Random weights: some rows, over and over, as fitting K-quants takes long.
+/// Random weights: a few rows, repeated, as quantising to K-quants is slow.
 fn matrix(weights: Weights, rows: usize, cols: usize) -> Result<QuantMatrix> {
-    const FITTED: usize = 24;
+    const DISTINCT_ROWS: usize = 24;
     let values = Device::cpu().scope(|| {
         let key = Key::new(rows as u64);
-        random::normal(&key, [FITTED, cols], DType::F32).to_vec::<f32>()
+        random::normal(&key, [DISTINCT_ROWS, cols], DType::F32).to_vec::<f32>()
     })?;
     let some = match weights {
         Weights::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
@@ -155,12 +157,12 @@ fn matrix(weights: Weights, rows: usize, cols: usize) -> Result<QuantMatrix> {
             .collect(),
         Weights::Block(format) => quant::quantize(format, &values)?,
     };
-    let len = some.len() / FITTED * rows;
+    let len = some.len() / DISTINCT_ROWS * rows;
     let bytes = some.into_iter().cycle().take(len).collect();
     Ok(QuantMatrix::from_bytes(weights, [rows, cols], bytes)?)
 }
 
-/// Attention of 32 heads with 8 for keys and values, of one token over a long context and of a prompt.
+/// Attention with 32 query heads and 8 key heads, of one token over a long context and of a prompt.
 fn attention(quick: bool) -> Vec<Case> {
     let (heads, kv_heads, dim) = if quick { (4, 2, 32) } else { (32, 8, 128) };
     let sizes = if quick {
@@ -172,7 +174,7 @@ fn attention(quick: bool) -> Vec<Case> {
         let kv = vec![1, kv_heads, keys, dim];
         let is_decode = queries == 1;
         let read = 2.0 * (kv_heads * keys * dim) as f64 * 2.0;
-        // Half of the scores of a prompt are hidden.
+        // Half of the scores of a prompt are masked.
         let ops = 2.0 * (heads * queries * keys * dim) as f64;
         Case {
             promise: if is_decode { "decode" } else { "prefill" },
@@ -199,10 +201,10 @@ fn attention(quick: bool) -> Vec<Case> {
 }
 
 impl Case {
-    /// Times on the device and on the CPU, of results that are there when the clock is read.
+    /// Times on the device and on the CPU, including the wait for the results.
     ///
     /// # Errors
-    /// Where the results differ by more than the tolerance: the speed of wrong numbers is of no use.
+    /// If the results differ by more than the tolerance: the speed of wrong results is meaningless.
     pub(super) fn measure(&self, device: &Device, rounds: usize) -> Result<(Timing, Timing)> {
         let cpu = Device::cpu();
         let keys = Key::new(1).split(self.shapes.len());
@@ -238,7 +240,7 @@ impl Case {
     }
 }
 
-/// An error unless all numbers are close to the CPU's: within a share of the largest of those.
+/// Returns an error unless all values are close to the CPU's, relative to the largest of those.
 pub(super) fn agree(ours: &[f32], expected: &[f32], tolerance: f64) -> Result<()> {
     ensure!(
         ours.len() == expected.len() && !ours.is_empty(),

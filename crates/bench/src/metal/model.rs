@@ -1,8 +1,9 @@
-//! Prompts and tokens of a language model, on the device and on the CPU.
+//! Prefill and decode of a language model, on the device and on the CPU.
 
-use super::case::agree;
-use crate::measure::Timing;
-use crate::report::Row;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result, ensure};
 use bessemer::CacheType;
 use bessemer::Device;
@@ -13,13 +14,14 @@ use bessemer_llm::generate::{Options, Session};
 use bessemer_llm::model::{self, Input, Logits, Workspace};
 use bessemer_llm::pull::{self, State};
 use bessemer_llm::{Cache, Sampling, Transformer};
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-/// What is run.
-pub(super) struct Plan {
-    /// Kept while its file is used.
+use super::case::agree;
+use crate::measure::Timing;
+use crate::report::Comparison;
+
+/// The model to run.
+pub(super) struct ModelCase {
+    /// Keeps the temporary directory of the file alive.
     #[expect(dead_code, reason = "removes the file at its end")]
     folder: tempfile::TempDir,
     path: PathBuf,
@@ -28,7 +30,7 @@ pub(super) struct Plan {
     tokens: usize,
 }
 
-/// Sizes of a made model.
+/// Sizes of a generated model.
 struct Sizes {
     layers: usize,
     width: usize,
@@ -39,8 +41,8 @@ struct Sizes {
     format: BlockFormat,
 }
 
-impl Plan {
-    /// The model that was named; otherwise SmolLM2 if it was pulled, and a made one of 0.4 billion weights if not.
+impl ModelCase {
+    /// The given model; otherwise SmolLM2 if it was pulled, or else a generated one with 0.4 billion weights.
     pub(super) fn of(model: Option<&Path>, quick: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let made = folder.path().join("made.gguf");
@@ -69,8 +71,12 @@ impl Plan {
         })
     }
 
-    /// Rows for prefill and decode, with what the device does in a second.
-    pub(super) fn measure(&self, device: &Device, rounds: usize) -> Result<Vec<(Row, String)>> {
+    /// Comparisons of prefill and decode, with the device's absolute rates.
+    pub(super) fn measure(
+        &self,
+        device: &Device,
+        rounds: usize,
+    ) -> Result<Vec<(Comparison, String)>> {
         let file = Model::open(&self.path)?;
         let load = |device: &Device, precision| {
             let options = model::Options {
@@ -85,12 +91,12 @@ impl Plan {
             .map(|i| (7 + i * 31) % vocab)
             .collect();
         let exact = load(&Device::cpu(), Precision::Exact)?;
-        // Sums in another order and keys of f16: a share of the largest logit.
+        // Another order of summation and f16 keys: relative to the largest logit.
         agree(&logits(&ours, &prompt)?, &logits(&exact, &prompt)?, 0.02)
             .with_context(|| format!("logits of {}", self.name))?;
         drop(exact);
         let contestants = [ours, load(&Device::cpu(), Precision::Fast)?];
-        // Prefill and decode of both, in turns; the first round compiles kernels.
+        // Prefill and decode of both, interleaved; the first round compiles kernels.
         let mut times = [const { [Vec::new(), Vec::new()] }; 2];
         for round in 0..=rounds {
             for (transformer, times) in contestants.iter().zip(&mut times) {
@@ -112,7 +118,7 @@ impl Plan {
                 count as f64 / ours.median,
                 count as f64 / cpu.median
             );
-            let row = Row {
+            let row = Comparison {
                 case,
                 ours,
                 peer: Some(("CPU".to_owned(), cpu)),
@@ -126,7 +132,7 @@ impl Plan {
         ])
     }
 
-    /// Seconds of a prompt, and of the tokens after the first.
+    /// Seconds of the prefill, and of decoding the tokens after the first.
     fn once(&self, transformer: &Arc<Transformer>, prompt: &[u32]) -> Result<[f64; 2]> {
         let mut session = Session::new(Arc::clone(transformer), CacheType::F16)?;
         let options = Options {
@@ -172,7 +178,7 @@ const TINY: Sizes = Sizes {
     format: BlockFormat::Q8_0,
 };
 
-/// Those of Qwen2.5 0.5B, with fewer tokens.
+/// The sizes of Qwen2.5 0.5B, with a smaller vocabulary.
 const HALF_BILLION: Sizes = Sizes {
     layers: 24,
     width: 896,

@@ -1,14 +1,15 @@
-//! What is measured: every op at every size.
+//! The cases: every op at every size.
 
 mod elementwise;
 mod linear;
 mod network;
 
-use bench_protocol::{Case, DType, Fill, Input, Op};
-use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Ops that are shown together.
+use bench_protocol::{Case, DType, Fill, Input, Op};
+use serde::Serialize;
+
+/// A group of ops in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Family {
@@ -107,7 +108,7 @@ impl Family {
         }
     }
 
-    /// Elementwise ops, whose large cases are held against the machine's copy bandwidth.
+    /// Returns `true` for elementwise ops, whose large cases are compared with the machine's copy bandwidth.
     pub(crate) fn is_elementwise(self) -> bool {
         matches!(
             self,
@@ -116,28 +117,28 @@ impl Family {
     }
 }
 
-/// One case with what the report says about it.
+/// One case with its description in reports.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// Where it is shown.
+    /// The group in reports.
     pub(crate) family: Family,
-    /// The row: the op and what tells it from its like.
+    /// The row: the op and its variant.
     pub(crate) name: String,
     /// The column: the size or the shape.
     pub(crate) size: String,
-    /// Elements of the case's main operand.
+    /// Number of elements of the main operand.
     pub(crate) elements: usize,
     /// Bytes that must be read and written.
     pub(crate) bytes: usize,
-    /// Floating-point operations, where they are what counts.
+    /// Floating-point operations of compute-bound cases.
     pub(crate) flops: Option<f64>,
-    /// Tokens of a call, where it is of a language model.
+    /// Tokens per call of a language model.
     pub(crate) tokens: Option<usize>,
-    /// What every contestant is told.
+    /// The request to every contestant.
     pub(crate) case: Case,
 }
 
-/// The sizes of the issue: name and elements. Multiples of 1024, so that rows of 1024 fit.
+/// The sizes: name and number of elements. Multiples of 1024, for rows of 1024.
 pub(crate) const SIZES: [(&str, usize); 4] = [
     ("1K", 1 << 10),
     ("10K", 10 << 10),
@@ -145,10 +146,10 @@ pub(crate) const SIZES: [(&str, usize); 4] = [
     ("16M", 1 << 24),
 ];
 
-/// Columns of the cases that are matrices of some size.
+/// Columns of the matrices of these sizes.
 const COLUMNS: usize = 1024;
 
-/// Every case there is.
+/// All cases.
 pub(crate) fn all() -> Vec<Entry> {
     let mut entries = elementwise::entries();
     entries.extend(linear::entries());
@@ -157,8 +158,8 @@ pub(crate) fn all() -> Vec<Entry> {
     entries
 }
 
-/// The cases that `--only` and `--sizes` leave.
-pub(crate) fn chosen(only: &[String], sizes: &[String]) -> Vec<Entry> {
+/// The cases that `--only` and `--sizes` select.
+pub(crate) fn selected(only: &[String], sizes: &[String]) -> Vec<Entry> {
     let wanted = |e: &Entry| {
         only.is_empty()
             || only
@@ -172,7 +173,7 @@ pub(crate) fn chosen(only: &[String], sizes: &[String]) -> Vec<Entry> {
         .collect()
 }
 
-/// A builder of entries: what most of them have in common stands here once.
+/// A builder of entries with common defaults.
 struct Builder {
     entry: Entry,
 }
@@ -234,7 +235,7 @@ impl Builder {
         self
     }
 
-    /// With this many bytes of result.
+    /// Finishes the entry, with the size of the result in bytes.
     fn done(mut self, result: usize) -> Entry {
         let inputs = &self.entry.case.inputs;
         self.entry.elements = inputs.iter().map(Input::count).max().unwrap_or(0);
@@ -255,7 +256,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_two_cases_share_a_name() {
+    fn case_names_are_unique() {
         let mut seen = HashSet::new();
         for e in all() {
             let id = (e.family, e.name.clone(), e.size.clone());
@@ -264,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn only_takes_ops_and_families() {
+    fn only_accepts_ops_and_families() {
         let ops = |only: &str| -> HashSet<Op> {
-            chosen(&[only.to_owned()], &[])
+            selected(&[only.to_owned()], &[])
                 .iter()
                 .map(|e| e.case.op)
                 .collect()
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn elementwise_cases_count_the_bytes_they_must_move() {
+    fn elementwise_cases_count_their_minimum_traffic() {
         let add = all()
             .into_iter()
             .find(|e| e.name == "add" && e.size == "1M")

@@ -1,22 +1,24 @@
-//! Two builds of ours against each other, case by case (`--old`).
+//! Two builds of Bessemer against each other, case by case (`--old`).
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
 
 use super::case::Entry;
 use super::result::{Outcome, Row};
 use super::round::{self, Effort};
 use super::worker::{self, Worker};
-use anyhow::{Context as _, Result, bail};
-use std::io::Write as _;
-use std::path::Path;
 
-/// A case in which the new build has less than this share of the old one's speed is measured again.
-const BOUND: f64 = 0.97;
-/// How often a case is measured at most. It counts as slower if it is below the bound every time.
-const ATTEMPTS: usize = 3;
+/// A case in which the new build has less than this fraction of the old one's speed is measured again.
+const MIN_SPEED_RATIO: f64 = 0.97;
+/// Maximum number of measurements of a case. It counts as slower if it is below the bound every time.
+const MAX_ATTEMPTS: usize = 3;
 
-/// Measures every case with this build and with `old`, in turn, and fails if one is slower and stays so.
+/// Measures every case with this build and with `old`, interleaved, and fails if a case is slower every time.
 pub(crate) fn run(entries: &[Entry], old: &Path, effort: Effort) -> Result<()> {
-    // Two processes of one program differ by several percent, with where their memory lies: every measurement has
-    // processes of its own.
+    // Two processes of the same program differ by several percent, depending on their memory layout: every measurement
+    // uses new processes.
     let start = || -> Result<[Worker; 2]> {
         Ok([
             Worker::start(&worker::ours()?, effort.threads)
@@ -40,10 +42,14 @@ pub(crate) fn run(entries: &[Entry], old: &Path, effort: Effort) -> Result<()> {
         })?;
         let Some(row) = last else { continue };
         if let Some(Judged { first, best: ratio }) = judged {
-            let mark = if ratio < BOUND { " slower" } else { "" };
+            let mark = if ratio < MIN_SPEED_RATIO {
+                " slower"
+            } else {
+                ""
+            };
             writeln!(out, "{ratio:6.3}  {title}{mark}")?;
             ratios.push(first);
-            if ratio < BOUND {
+            if ratio < MIN_SPEED_RATIO {
                 slower.push(format!("{title} {ratio:.3}"));
             }
             if let Some(difference) = difference(&row) {
@@ -72,7 +78,7 @@ pub(crate) fn run(entries: &[Entry], old: &Path, effort: Effort) -> Result<()> {
     }
     if !slower.is_empty() {
         bail!(
-            "below {BOUND} in {ATTEMPTS} measurements: {}",
+            "below {MIN_SPEED_RATIO} in {MAX_ATTEMPTS} measurements: {}",
             slower.join(", ")
         );
     }
@@ -82,9 +88,9 @@ pub(crate) fn run(entries: &[Entry], old: &Path, effort: Effort) -> Result<()> {
 /// The ratios of a case.
 #[derive(Debug, PartialEq)]
 struct Judged {
-    /// Of the first measurement: repeating only what is slow would raise the mean.
+    /// Ratio of the first measurement: repeating only slow cases would bias the mean.
     first: f64,
-    /// The first that reaches the bound, or the best of all attempts.
+    /// The first ratio that reaches the bound, or the best of all attempts.
     best: f64,
 }
 
@@ -94,8 +100,8 @@ fn judge(mut measure: impl FnMut() -> Result<Option<f64>>) -> Result<Option<Judg
         return Ok(None);
     };
     let mut best = first;
-    for _ in 1..ATTEMPTS {
-        if best >= BOUND {
+    for _ in 1..MAX_ATTEMPTS {
+        if best >= MIN_SPEED_RATIO {
             break;
         }
         best = best.max(measure()?.unwrap_or(0.0));
@@ -103,7 +109,7 @@ fn judge(mut measure: impl FnMut() -> Result<Option<f64>>) -> Result<Option<Judg
     Ok(Some(Judged { first, best }))
 }
 
-/// How far the results of the builds are apart, if they are.
+/// The difference between the results of the builds, if any.
 fn difference(row: &Row) -> Option<f64> {
     match row.outcomes[1] {
         Outcome::Measured { difference, .. } if difference > 0.0 => Some(difference),
@@ -126,7 +132,7 @@ fn reason(row: &Row) -> String {
 mod tests {
     use super::*;
 
-    /// What `judge` makes of these ratios, and how many it asks for.
+    /// The verdict of `judge` on these ratios, and how many it measured.
     fn judged(ratios: &[f64]) -> Result<(Option<Judged>, usize)> {
         let mut taken = 0;
         let judged = judge(|| {
@@ -149,7 +155,7 @@ mod tests {
         let (first, best) = (0.9, 0.96);
         assert_eq!(
             judged(&[first, best, 0.94, 1.0])?,
-            (Some(Judged { first, best }), ATTEMPTS)
+            (Some(Judged { first, best }), MAX_ATTEMPTS)
         );
         Ok(())
     }

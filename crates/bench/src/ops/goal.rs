@@ -1,20 +1,21 @@
-//! What is aimed at, and what came of it.
+//! The goals, and whether they are met.
+
+use bench_protocol::DType;
+use serde::Serialize;
 
 use super::case::Family;
 use super::result::{Results, Row};
-use bench_protocol::DType;
-use serde::Serialize;
 
 /// One goal with its result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdict {
-    /// What is aimed at.
+    /// The goal.
     pub(crate) goal: String,
-    /// The least ratio that meets it.
+    /// Minimum ratio.
     pub(crate) bound: f64,
-    /// Cases it applies to.
+    /// Number of cases it applies to.
     pub(crate) cases: usize,
-    /// Cases that meet it.
+    /// Number of cases that meet it.
     pub(crate) met: usize,
     /// Geometric mean of the ratios.
     pub(crate) mean: f64,
@@ -35,7 +36,7 @@ impl Verdict {
     }
 }
 
-/// The goals, as ratios in the run.
+/// The goals, as ratios within the run.
 pub(crate) fn verdicts(results: &Results) -> Vec<Verdict> {
     let peer = |name: &str| results.contestants.iter().position(|c| c.name == name);
     let best = |row: &Row| Some(row.best()?.1);
@@ -94,10 +95,10 @@ pub(crate) fn verdicts(results: &Results) -> Vec<Verdict> {
     ]
 }
 
-/// What a level may lose to a lower one: two measurements of the same code differ by that much.
-const NOISE: f64 = 0.05;
+/// Tolerated loss of a SIMD level to a lower one: two measurements of the same code differ by that much.
+const NOISE_RATIO: f64 = 0.05;
 
-/// Whether any SIMD level is slower than a lower one that was measured; the default counts as the highest.
+/// Checks that no SIMD level is slower than a lower one that was measured; the default counts as the highest.
 pub(crate) fn of_levels(results: &Results) -> Vec<Verdict> {
     let levels = results.rows.first().map_or(0, |r| r.levels);
     let rows: Vec<&Row> = results.rows.iter().collect();
@@ -111,7 +112,7 @@ pub(crate) fn of_levels(results: &Results) -> Vec<Verdict> {
             };
             verdicts.push(verdict(
                 &format!("{}, to {}", name(high), name(low)),
-                1.0 - NOISE,
+                1.0 - NOISE_RATIO,
                 &rows,
                 |row| Some(row.ratio(low)? / row.ratio(high)?),
             ));
@@ -120,7 +121,7 @@ pub(crate) fn of_levels(results: &Results) -> Vec<Verdict> {
     verdicts
 }
 
-/// How a goal came out on these rows.
+/// Evaluates a goal on these rows.
 pub(crate) fn verdict(
     goal: &str,
     bound: f64,
@@ -144,7 +145,7 @@ pub(crate) fn verdict(
     }
 }
 
-/// Geometric mean; one of nothing.
+/// Geometric mean; 1 for no ratios.
 pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = ratios.fold((0.0, 0_usize), |(s, n), r| (s + r.ln(), n + 1));
     (sum / count.max(1) as f64).exp()

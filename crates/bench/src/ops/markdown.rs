@@ -1,9 +1,10 @@
 //! The results as Markdown.
 
+use std::fmt::Write as _;
+
 use super::case::Family;
 use super::result::{Outcome, Results, Row};
 use crate::report::duration;
-use std::fmt::Write as _;
 
 /// A Markdown page.
 pub(crate) fn page(results: &Results) -> String {
@@ -111,7 +112,7 @@ fn cell(row: &Row, peer: usize) -> String {
     }
 }
 
-/// Peers that are absent, cases that failed, results that differ: nothing is hidden.
+/// Absent peers, failed cases and differing results.
 pub(crate) fn problems(results: &Results) -> Vec<String> {
     let mut lines: Vec<_> = results
         .absent

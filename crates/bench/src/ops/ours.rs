@@ -1,4 +1,4 @@
-//! Our side: the ops as users write them.
+//! Our contestant: the ops as users write them.
 
 mod elementwise;
 mod index;
@@ -54,7 +54,7 @@ fn prepare(case: &Case) -> Result<Option<Prepared>> {
     };
     let first = compute();
     first.eval()?;
-    let output = Output::of(&shown(case, &x, &first)?, |v| v);
+    let output = Output::of(&comparable_values(case, &x, &first)?, |v| v);
     let work = Box::new(move || match compute().eval() {
         Ok(_) => Ok(()),
         Err(e) => Err(e.to_string()),
@@ -66,7 +66,7 @@ fn prepare(case: &Case) -> Result<Option<Prepared>> {
     }))
 }
 
-/// What computes a case, recorded anew and computed at every call.
+/// The computation of a case, recorded and evaluated again at every call.
 type Compute = Box<dyn FnMut() -> Tensor>;
 
 fn function(case: &Case, x: Vec<Tensor>) -> Option<Compute> {
@@ -78,19 +78,19 @@ fn function(case: &Case, x: Vec<Tensor>) -> Option<Compute> {
 }
 
 /// A computation of one operand.
-fn one(x: &[Tensor], f: impl Fn(&Tensor) -> Tensor + 'static) -> Option<Compute> {
+fn unary_op(x: &[Tensor], f: impl Fn(&Tensor) -> Tensor + 'static) -> Option<Compute> {
     let a = x[0].clone();
     Some(Box::new(move || f(&a)))
 }
 
 /// A computation of two operands.
-fn two(x: &[Tensor], f: impl Fn(&Tensor, &Tensor) -> Tensor + 'static) -> Option<Compute> {
+fn binary_op(x: &[Tensor], f: impl Fn(&Tensor, &Tensor) -> Tensor + 'static) -> Option<Compute> {
     let (a, b) = (x[0].clone(), x[1].clone());
     Some(Box::new(move || f(&a, &b)))
 }
 
 /// A computation of three operands.
-fn three(
+fn ternary_op(
     x: &[Tensor],
     f: impl Fn(&Tensor, &Tensor, &Tensor) -> Tensor + 'static,
 ) -> Option<Compute> {
@@ -98,8 +98,8 @@ fn three(
     Some(Box::new(move || f(&a, &b, &c)))
 }
 
-/// What is compared with the peers: an argsort by the elements it points at, since ties are free.
-fn shown(case: &Case, x: &[Tensor], result: &Tensor) -> Result<Vec<f64>> {
+/// The values to compare with the peers: for argsort the selected elements, since the order of ties is unspecified.
+fn comparable_values(case: &Case, x: &[Tensor], result: &Tensor) -> Result<Vec<f64>> {
     if case.op != Op::Argsort {
         return result.cast(bessemer::DType::F64).to_vec();
     }

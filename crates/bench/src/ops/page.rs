@@ -1,11 +1,12 @@
-//! The results as one HTML page that needs nothing else.
+//! The results as a self-contained HTML page.
+
+use std::fmt::Write as _;
 
 use super::case::Family;
 use super::goal::{Verdict, geometric_mean};
 use super::markdown;
 use super::plot::{self, escape};
 use super::result::{Outcome, Results, Row};
-use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -66,7 +67,7 @@ pub(crate) fn page(results: &Results) -> String {
     html
 }
 
-/// The figures a reader wants first: the mean ratio to every peer.
+/// The headline figures: the mean ratio to every peer.
 fn tiles(html: &mut String, results: &Results) {
     html.push_str("<div class=\"tiles\">");
     let mut tile = |name: &str, ratios: Vec<f64>| {

@@ -1,20 +1,21 @@
-//! Plots of ratios as inline SVG: one row an op, its dots on a logarithmic axis.
+//! Plots of ratios as inline SVG: one row per op, with dots on a logarithmic axis.
+
+use std::fmt::Write as _;
 
 use super::case::{Family, SIZES};
 use super::result::{Results, Row};
-use std::fmt::Write as _;
 
-const LABEL: f64 = 210.0;
-const WIDTH: f64 = 640.0;
-const LINE: f64 = 18.0;
-const TOP: f64 = 26.0;
+const LABEL_WIDTH_PX: f64 = 210.0;
+const PLOT_WIDTH_PX: f64 = 640.0;
+const ROW_HEIGHT_PX: f64 = 18.0;
+const TOP_MARGIN_PX: f64 = 26.0;
 
-/// What the dots of a family stand for.
+/// The meaning of the dots of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dots {
-    /// One a size, to the best peer.
+    /// One per size, relative to the best peer.
     Sizes,
-    /// One a peer.
+    /// One per peer.
     Peers,
 }
 
@@ -28,17 +29,21 @@ pub(crate) fn family(results: &Results, family: Family, rows: &[&Row]) -> String
     let lines = lines(results, rows, dots);
     let (low, high) = range(lines.iter().flat_map(|l| &l.dots).map(|d| d.ratio));
     let axis = Axis { low, high };
-    let height = TOP + LINE * lines.len() as f64 + 8.0;
+    let height = TOP_MARGIN_PX + ROW_HEIGHT_PX * lines.len() as f64 + 8.0;
     let mut svg = legend(results, dots);
     let _ = write!(
         svg,
         "<svg viewBox=\"0 0 {} {height}\" role=\"img\" aria-label=\"{}\">",
-        LABEL + WIDTH + 20.0,
+        LABEL_WIDTH_PX + PLOT_WIDTH_PX + 20.0,
         escape(family.title())
     );
     axis.draw(&mut svg, height);
     for (index, line) in lines.iter().enumerate() {
-        line.draw(&mut svg, &axis, TOP + LINE * (index as f64 + 0.5));
+        line.draw(
+            &mut svg,
+            &axis,
+            TOP_MARGIN_PX + ROW_HEIGHT_PX * (index as f64 + 0.5),
+        );
     }
     svg.push_str("</svg>");
     svg
@@ -50,19 +55,19 @@ struct Dot {
     title: String,
 }
 
-struct Line {
+struct PlotRow {
     label: String,
     dots: Vec<Dot>,
 }
 
-impl Line {
+impl PlotRow {
     fn draw(&self, svg: &mut String, axis: &Axis, y: f64) {
         let _ = write!(
             svg,
-            "<line class=\"guide\" x1=\"{LABEL}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>\
+            "<line class=\"guide\" x1=\"{LABEL_WIDTH_PX}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>\
              <text class=\"label\" x=\"{}\" y=\"{}\">{}</text>",
-            LABEL + WIDTH,
-            LABEL - 8.0,
+            LABEL_WIDTH_PX + PLOT_WIDTH_PX,
+            LABEL_WIDTH_PX - 8.0,
             y + 4.0,
             escape(&self.label)
         );
@@ -78,8 +83,8 @@ impl Line {
     }
 }
 
-fn lines(results: &Results, rows: &[&Row], dots: Dots) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn lines(results: &Results, rows: &[&Row], dots: Dots) -> Vec<PlotRow> {
+    let mut lines: Vec<PlotRow> = Vec::new();
     for row in rows {
         let (label, found) = match dots {
             Dots::Sizes => (
@@ -90,7 +95,7 @@ fn lines(results: &Results, rows: &[&Row], dots: Dots) -> Vec<Line> {
         };
         match lines.iter_mut().find(|l| l.label == label) {
             Some(line) => line.dots.extend(found),
-            None => lines.push(Line { label, dots: found }),
+            None => lines.push(PlotRow { label, dots: found }),
         }
     }
     lines
@@ -132,7 +137,7 @@ fn describe(results: &Results, row: &Row, peer: usize, ratio: f64) -> String {
     )
 }
 
-/// Which of the four sizes a row has.
+/// The index of a row's size among the four sizes.
 fn size_class(row: &Row) -> Option<usize> {
     SIZES.iter().position(|(name, _)| *name == row.size)
 }
@@ -165,7 +170,7 @@ fn legend(results: &Results, dots: Dots) -> String {
     html
 }
 
-/// Least and greatest ratio on the axis: one and its neighbourhood are always shown.
+/// Minimum and maximum ratio on the axis, which always includes the neighbourhood of 1.
 fn range(ratios: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = ratios.fold((0.5_f64, 2.0_f64), |(l, h), r| (l.min(r), h.max(r)));
     (low / 1.1, high * 1.1)
@@ -178,7 +183,7 @@ struct Axis {
 
 impl Axis {
     fn x(&self, ratio: f64) -> f64 {
-        LABEL + WIDTH * (ratio / self.low).ln() / (self.high / self.low).ln()
+        LABEL_WIDTH_PX + PLOT_WIDTH_PX * (ratio / self.low).ln() / (self.high / self.low).ln()
     }
 
     fn draw(&self, svg: &mut String, height: f64) {
@@ -196,13 +201,13 @@ impl Axis {
                 svg,
                 "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{}\" y2=\"{height}\"/>\
                  <text class=\"mark\" x=\"{x:.1}\" y=\"14\">{mark}×</text>",
-                TOP - 6.0
+                TOP_MARGIN_PX - 6.0
             );
         }
     }
 }
 
-/// Text that is safe inside HTML.
+/// Escapes text for HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -220,18 +225,18 @@ mod tests {
             low: 0.1,
             high: 10.0,
         };
-        assert!((axis.x(0.1) - LABEL).abs() < 1e-9);
-        assert!((axis.x(1.0) - (LABEL + WIDTH / 2.0)).abs() < 1e-9);
+        assert!((axis.x(0.1) - LABEL_WIDTH_PX).abs() < 1e-9);
+        assert!((axis.x(1.0) - (LABEL_WIDTH_PX + PLOT_WIDTH_PX / 2.0)).abs() < 1e-9);
     }
 
     #[test]
-    fn one_is_always_on_the_axis() {
+    fn the_axis_always_includes_one() {
         let (low, high) = range([30.0, 40.0].into_iter());
         assert!(low < 1.0 && high > 40.0);
     }
 
     #[test]
-    fn names_cannot_break_the_page() {
+    fn names_are_escaped() {
         assert_eq!(escape("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;");
     }
 }

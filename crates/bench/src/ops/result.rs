@@ -1,10 +1,11 @@
-//! What a run found.
+//! The results of a run.
+
+use bench_protocol::{DType, Output};
+use serde::Serialize;
 
 use super::case::{Entry, Family};
 use crate::measure::Timing;
 use crate::report::{duration, spread};
-use bench_protocol::{DType, Output};
-use serde::Serialize;
 
 /// One run.
 #[derive(Debug, Serialize)]
@@ -15,27 +16,27 @@ pub(crate) struct Results {
     pub(crate) command: String,
     /// Day of the run.
     pub(crate) date: String,
-    /// What of the times is compared.
+    /// The statistic of the times that is compared.
     pub(crate) statistic: Statistic,
     /// Machine and settings.
     pub(crate) setting: Vec<(String, String)>,
-    /// Ours first; then the peers that took part.
+    /// Ours first; then the participating peers.
     pub(crate) contestants: Vec<Participant>,
-    /// Peers that did not.
+    /// Absent peers.
     pub(crate) absent: Vec<Absent>,
-    /// One row a case.
+    /// One row per case.
     pub(crate) rows: Vec<Row>,
-    /// What was aimed at, and what came of it.
+    /// The goals, and whether they are met.
     pub(crate) goals: Vec<super::goal::Verdict>,
 }
 
-/// What stands for a contestant's times.
+/// The statistic that represents a contestant's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Statistic {
-    /// The median: what is reported.
+    /// The median, for reports.
     Median,
-    /// The least: what a busy machine disturbs least.
+    /// The minimum, which is most robust on a busy machine.
     Least,
 }
 
@@ -49,7 +50,7 @@ impl Statistic {
     }
 }
 
-/// A contestant that took part.
+/// A participating contestant.
 #[derive(Debug, Serialize)]
 pub(crate) struct Participant {
     pub(crate) name: String,
@@ -57,7 +58,7 @@ pub(crate) struct Participant {
     pub(crate) threads: usize,
 }
 
-/// A peer that did not.
+/// An absent peer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Absent {
     pub(crate) name: String,
@@ -76,27 +77,27 @@ pub(crate) struct Row {
     pub(crate) elements: usize,
     pub(crate) bytes: usize,
     pub(crate) flops: Option<f64>,
-    /// Tokens of a call, where it is of a language model.
+    /// Tokens per call of a language model.
     pub(crate) tokens: Option<usize>,
     /// What of the times is compared.
     #[serde(skip)]
     pub(crate) statistic: Statistic,
-    /// Rounds that were measured.
+    /// Number of measured rounds.
     pub(crate) rounds: usize,
     /// In the order of the contestants.
     pub(crate) outcomes: Vec<Outcome>,
-    /// How many of the last of them are ours at another SIMD level.
+    /// Number of contestants at the end of the list that are ours at another SIMD level.
     #[serde(skip)]
     pub(crate) levels: usize,
-    /// Bytes a second that plain copies moved in the same rounds, where that was measured.
+    /// Copy bandwidth in bytes per second in the same rounds, if it was measured.
     pub(crate) copy_bandwidth: Option<f64>,
 }
 
-/// What a contestant made of a case.
+/// The outcome of a case for a contestant.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// Time of one call, and how far the result is from ours, relative to the largest value.
+    /// Time of one call, and the difference of the result from ours, relative to the largest value.
     Measured {
         time: Timing,
         difference: f64,
@@ -109,7 +110,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The time, where there is one.
+    /// The time, if it was measured.
     pub(crate) fn time(&self) -> Option<&Timing> {
         match self {
             Self::Measured { time, .. } => Some(time),
@@ -153,7 +154,7 @@ impl Row {
         self.outcomes.first()?.time()
     }
 
-    /// What to say in place of our time.
+    /// Formats our time, or the reason why there is none.
     pub(crate) fn ours_or(&self, text: impl Fn(&Timing) -> String) -> String {
         match self.outcomes.first() {
             Some(Outcome::Measured { time, .. }) => text(time),
@@ -162,7 +163,7 @@ impl Row {
         }
     }
 
-    /// A time, or the tokens a second that it stands for.
+    /// Formats a time, or the tokens per second for a language model.
     pub(crate) fn time(&self, time: &Timing) -> String {
         match self.tokens {
             Some(tokens) => format!("{:.1} tok/s", tokens as f64 / time.median),
@@ -189,7 +190,7 @@ impl Row {
         Some(time(self.outcomes.get(peer)?.time()?) / time(self.ours()?))
     }
 
-    /// The fastest peer whose result is ours, and the ratio to it.
+    /// The fastest peer whose result agrees with ours, and the ratio to it.
     pub(crate) fn best(&self) -> Option<(usize, f64)> {
         (1..self.outcomes.len() - self.levels)
             .filter(|&p| self.outcomes[p].agrees())
@@ -197,14 +198,14 @@ impl Row {
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Share of the copy bandwidth that we reach.
+    /// Our fraction of the copy bandwidth.
     pub(crate) fn share_of_copy(&self) -> Option<f64> {
         Some(self.bytes as f64 / self.statistic.of(self.ours()?) / self.copy_bandwidth?)
     }
 }
 
-/// How far two results may be apart, relative to the largest value: a hundred times the rounding of
-/// the type, so that another order of summation passes and another function does not.
+/// Tolerance between two results, relative to the largest value: a hundred times the rounding error of the type, so
+/// that another order of summation passes and another function does not.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2e-2,
@@ -214,7 +215,7 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// How far a peer's result is from ours, and whether that is near enough.
+/// The difference of a peer's result from ours, and whether it is within the tolerance.
 pub(crate) fn compare(entry: &Entry, ours: &Output, theirs: &Output) -> (f64, bool) {
     if ours.count != theirs.count || ours.sample.len() != theirs.sample.len() {
         return (f64::INFINITY, false);
@@ -235,7 +236,8 @@ pub(crate) fn compare(entry: &Entry, ours: &Output, theirs: &Output) -> (f64, bo
         });
     }
     let tolerance = |dtype| match entry.case.model {
-        // Activations of 8 bits, each library's own way, and caches of 16: logits move by some hundredths.
+        // Each library quantises activations to 8 bits in its own way, and has 16-bit caches: logits differ by some
+        // hundredths.
         Some(_) => 0.15,
         None => tolerance(dtype),
     };
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_levels_are_no_peers() {
+    fn our_own_simd_levels_are_not_peers() {
         let row = Row {
             levels: 1,
             ..row(vec![
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_differ_are_seen() {
+    fn differing_results_are_detected() {
         let entry = &super::super::case::all()[0];
         let output = |v: f64| Output::of(&[1.0, v], |v| v);
         assert!(compare(entry, &output(2.0), &output(2.0)).1);

@@ -1,31 +1,33 @@
-//! One case, all contestants, in turn.
+//! The measurement of one case with all contestants, interleaved.
+
+use std::time::{Duration, Instant};
+
+use bench_protocol::Output;
 
 use super::case::Entry;
 use super::result::{Outcome, Row, Statistic, compare};
 use super::worker::{Readiness, Worker};
 use crate::measure::Timing;
-use bench_protocol::Output;
-use std::time::{Duration, Instant};
 
-/// A sample lasts at least this long: the clock's own cost vanishes in it.
-const SAMPLE: f64 = 2e-3;
-/// Rounds that are run even where the time for the case is spent.
-const LEAST_ROUNDS: usize = 5;
-/// Elements from which elementwise cases are held against plain copies.
-const COPY_FROM: usize = 1 << 24;
+/// Minimum duration of a sample, long relative to the cost of reading the clock.
+const MIN_SAMPLE_SECONDS: f64 = 2e-3;
+/// Number of rounds that run even if the time for the case is spent.
+const MIN_ROUNDS: usize = 5;
+/// From this many elements on, elementwise cases are compared with memory copies.
+const MIN_COPY_ELEMENTS: usize = 1 << 24;
 
-/// How much is measured.
+/// The measurement effort.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
-    /// Time for one case; rounds beyond it are dropped.
+    /// Time per case; rounds beyond it are skipped.
     pub(crate) budget: Duration,
     pub(crate) threads: usize,
     pub(crate) statistic: Statistic,
 }
 
-/// A contestant's part in a case.
-enum Part {
+/// The state of a contestant in a case.
+enum CaseState {
     Runs {
         calls: u64,
         seconds: Vec<f64>,
@@ -36,21 +38,21 @@ enum Part {
 
 /// Measures one case.
 pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> Row {
-    let mut parts: Vec<Part> = workers
+    let mut parts: Vec<CaseState> = workers
         .iter_mut()
         .map(|worker| calibrate(entry, worker, effort.budget))
         .collect();
-    let mut copier = (entry.family.is_elementwise() && entry.elements >= COPY_FROM)
+    let mut copier = (entry.family.is_elementwise() && entry.elements >= MIN_COPY_ELEMENTS)
         .then(|| Copier::new(effort.threads));
     let start = Instant::now();
     let mut rounds = 0;
-    while rounds < effort.rounds && (rounds < LEAST_ROUNDS || start.elapsed() < effort.budget) {
-        // Every other round in reverse: what comes first or last gains nothing by it.
+    while rounds < effort.rounds && (rounds < MIN_ROUNDS || start.elapsed() < effort.budget) {
+        // Every other round in reverse order: no contestant benefits from being first or last.
         let forward = rounds % 2 == 0;
         for k in 0..parts.len() {
             let i = if forward { k } else { parts.len() - 1 - k };
             let part = &mut parts[i];
-            let Part::Runs { calls, seconds, .. } = part else {
+            let CaseState::Runs { calls, seconds, .. } = part else {
                 continue;
             };
             let spent = *calls as f64 * seconds.iter().sum::<f64>();
@@ -60,7 +62,7 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
             settle(workers);
             match workers[i].run(*calls) {
                 Ok(time) => seconds.push(time),
-                Err(e) => *part = Part::Out(Outcome::Failed(format!("{e:#}"))),
+                Err(e) => *part = CaseState::Out(Outcome::Failed(format!("{e:#}"))),
             }
         }
         if let Some(copier) = &mut copier {
@@ -69,11 +71,11 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
         rounds += 1;
     }
     for worker in workers.iter_mut() {
-        // A worker that cannot answer is found out by its next case.
+        // A worker that does not reply fails in its next case.
         drop(worker.forget());
     }
     let ours = match parts.first() {
-        Some(Part::Runs { output, .. }) => Some(output.clone()),
+        Some(CaseState::Runs { output, .. }) => Some(output.clone()),
         _ => None,
     };
     Row {
@@ -89,13 +91,13 @@ pub(crate) fn measure(entry: &Entry, workers: &mut [Worker], effort: Effort) -> 
     }
 }
 
-/// Waits until no contestant computes any more. The threads of some libraries watch for more work long after
-/// the last of it (OpenBLAS's for 25 ms and more) and would take a core from whoever is next.
+/// Waits until no contestant computes any more. The threads of some libraries spin long after their last work
+/// (OpenBLAS's for 25 ms and more) and would take a core from the next contestant.
 pub(crate) fn settle(workers: &[Worker]) {
-    const PATIENCE: Duration = Duration::from_millis(200);
+    const SETTLE_TIMEOUT: Duration = Duration::from_millis(200);
     let start = Instant::now();
     let mut quiet = 0;
-    while quiet < 2 && start.elapsed() < PATIENCE {
+    while quiet < 2 && start.elapsed() < SETTLE_TIMEOUT {
         let now = workers.iter().all(Worker::is_quiet);
         quiet = if now { quiet + 1 } else { 0 };
         if quiet < 2 {
@@ -104,39 +106,39 @@ pub(crate) fn settle(workers: &[Worker]) {
     }
 }
 
-/// Whether a peer has had its share of the time for a case: one that takes seconds for what others do in
-/// milliseconds would otherwise take most of a run's time, and its figure is known well enough.
+/// Returns `true` if a peer has used its share of the time for a case: one that is a thousand times slower than the
+/// others would otherwise take most of the run's time, and its figure is accurate enough.
 fn is_slow(spent: f64, budget: Duration) -> bool {
     spent > budget.as_secs_f64() / 2.0
 }
 
-/// Computes the case once and finds out how many calls make a sample.
-fn calibrate(entry: &Entry, worker: &mut Worker, budget: Duration) -> Part {
+/// Computes the case once and determines the number of calls per sample.
+fn calibrate(entry: &Entry, worker: &mut Worker, budget: Duration) -> CaseState {
     let output = match worker.prepare(&entry.case) {
         Readiness::Ready(output) => output,
-        Readiness::Unsupported => return Part::Out(Outcome::Unsupported),
-        Readiness::Failed(why) => return Part::Out(Outcome::Failed(why)),
+        Readiness::Unsupported => return CaseState::Out(Outcome::Unsupported),
+        Readiness::Failed(why) => return CaseState::Out(Outcome::Failed(why)),
     };
     let mut calls = 1;
     loop {
         match worker.run(calls) {
-            Ok(time) if time * calls as f64 >= SAMPLE / 2.0 => {
-                return Part::Runs {
-                    calls: ((SAMPLE / time).round() as u64).max(1),
+            Ok(time) if time * calls as f64 >= MIN_SAMPLE_SECONDS / 2.0 => {
+                return CaseState::Runs {
+                    calls: ((MIN_SAMPLE_SECONDS / time).round() as u64).max(1),
                     seconds: is_slow(time, budget).then_some(time).into_iter().collect(),
                     output,
                 };
             }
             Ok(_) => calls *= 4,
-            Err(e) => return Part::Out(Outcome::Failed(format!("{e:#}"))),
+            Err(e) => return CaseState::Out(Outcome::Failed(format!("{e:#}"))),
         }
     }
 }
 
-fn outcome(entry: &Entry, ours: Option<&Output>, part: Part) -> Outcome {
+fn outcome(entry: &Entry, ours: Option<&Output>, part: CaseState) -> Outcome {
     match part {
-        Part::Out(outcome) => outcome,
-        Part::Runs {
+        CaseState::Out(outcome) => outcome,
+        CaseState::Runs {
             seconds, output, ..
         } => {
             let (difference, agrees) = ours.map_or((0.0, true), |o| compare(entry, o, &output));
@@ -149,7 +151,7 @@ fn outcome(entry: &Entry, ours: Option<&Output>, part: Part) -> Outcome {
     }
 }
 
-/// Plain copies between two buffers that exist already, by all threads: what the memory gives.
+/// Copies between two existing buffers by all threads, to measure memory bandwidth.
 struct Copier {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -159,7 +161,7 @@ struct Copier {
 
 impl Copier {
     fn new(threads: usize) -> Self {
-        let bytes = 4 * COPY_FROM;
+        let bytes = 4 * MIN_COPY_ELEMENTS;
         Self {
             from: vec![1; bytes],
             to: vec![2; bytes],
@@ -179,7 +181,7 @@ impl Copier {
         self.seconds.push(start.elapsed().as_secs_f64());
     }
 
-    /// Bytes read and written in a second.
+    /// Bytes read and written per second.
     fn bandwidth(self, statistic: Statistic) -> f64 {
         2.0 * self.from.len() as f64 / statistic.of(&Timing::of(self.seconds))
     }

@@ -1,18 +1,20 @@
 //! The terminal's table.
 
-use super::case::{Entry, Family};
-use super::result::{Outcome, Results, Row};
-use anstyle::{AnsiColor, Style};
-use anyhow::Result;
 use std::io::{ErrorKind, Write};
 
-const GOOD: Style = AnsiColor::Green.on_default();
-const NEAR: Style = AnsiColor::Yellow.on_default();
-const BAD: Style = AnsiColor::Red.on_default();
-const FAINT: Style = Style::new().dimmed();
-const HEAD: Style = Style::new().bold();
+use anstyle::{AnsiColor, Style};
+use anyhow::Result;
 
-/// Names every case. Whoever reads may stop reading: `--list | head` is no failure.
+use super::case::{Entry, Family};
+use super::result::{Outcome, Results, Row};
+
+const GOOD_STYLE: Style = AnsiColor::Green.on_default();
+const NEAR_STYLE: Style = AnsiColor::Yellow.on_default();
+const BAD_STYLE: Style = AnsiColor::Red.on_default();
+const FAINT_STYLE: Style = Style::new().dimmed();
+const HEADING_STYLE: Style = Style::new().bold();
+
+/// Prints the names of all cases. A closed pipe, as by `--list | head`, is not an error.
 pub(crate) fn list(entries: &[Entry]) -> Result<()> {
     match write_list(entries) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -36,7 +38,7 @@ fn write_list(entries: &[Entry]) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Prints everything: one block a family, then the goals.
+/// Prints everything: one block per family, then the goals.
 pub(crate) fn print(results: &Results) -> Result<()> {
     let mut out = anstream::stdout().lock();
     for family in Family::ALL {
@@ -44,14 +46,18 @@ pub(crate) fn print(results: &Results) -> Result<()> {
         if rows.is_empty() {
             continue;
         }
-        writeln!(out, "\n{HEAD}{}{HEAD:#}", family.title())?;
+        writeln!(out, "\n{HEADING_STYLE}{}{HEADING_STYLE:#}", family.title())?;
         let name = widest(rows.iter().map(|r| r.name.as_str()));
         let size = widest(rows.iter().map(|r| r.size.as_str()));
-        write!(out, "{FAINT}{:name$} {:>size$} {:>11}", "", "", "ours")?;
+        write!(
+            out,
+            "{FAINT_STYLE}{:name$} {:>size$} {:>11}",
+            "", "", "ours"
+        )?;
         for peer in &results.contestants[1..] {
             write!(out, " {:>8}", peer.name)?;
         }
-        writeln!(out, " {:>8}{FAINT:#}", "copy")?;
+        writeln!(out, " {:>8}{FAINT_STYLE:#}", "copy")?;
         for row in rows {
             let ours = row.ours_or(|t| row.time(t));
             write!(out, "{:name$} {:>size$} {ours:>11}", row.name, row.size)?;
@@ -59,11 +65,11 @@ pub(crate) fn print(results: &Results) -> Result<()> {
                 cell(&mut out, row, peer)?;
             }
             match row.share_of_copy() {
-                Some(share) => write!(out, " {}{share:>8.2}{:#}", colour(share / 0.9), GOOD)?,
+                Some(share) => write!(out, " {}{share:>8.2}{:#}", colour(share / 0.9), GOOD_STYLE)?,
                 None => write!(out, " {:>8}", "")?,
             }
             if let Some(Outcome::Failed(why)) = row.outcomes.first() {
-                write!(out, " {BAD}{why}{BAD:#}")?;
+                write!(out, " {BAD_STYLE}{why}{BAD_STYLE:#}")?;
             }
             writeln!(out)?;
         }
@@ -72,14 +78,14 @@ pub(crate) fn print(results: &Results) -> Result<()> {
     goals(&mut out, results)
 }
 
-/// A ratio to a peer; the best peer's is bold, one whose result differs carries a mark.
+/// Writes a ratio to a peer; the best peer's is bold, and one whose result differs is marked.
 fn cell(out: &mut impl Write, row: &Row, peer: usize) -> Result<()> {
     let Some(ratio) = row.ratio(peer) else {
         let word = match &row.outcomes[peer] {
             Outcome::Failed(_) => "failed",
             _ => "·",
         };
-        write!(out, " {FAINT}{word:>8}{FAINT:#}")?;
+        write!(out, " {FAINT_STYLE}{word:>8}{FAINT_STYLE:#}")?;
         return Ok(());
     };
     let mark = match row.outcomes[peer] {
@@ -96,16 +102,19 @@ fn cell(out: &mut impl Write, row: &Row, peer: usize) -> Result<()> {
 
 fn colour(ratio: f64) -> Style {
     match ratio {
-        r if r >= 1.0 => GOOD,
-        r if r >= 0.9 => NEAR,
-        _ => BAD,
+        r if r >= 1.0 => GOOD_STYLE,
+        r if r >= 0.9 => NEAR_STYLE,
+        _ => BAD_STYLE,
     }
 }
 
 fn problems(out: &mut impl Write, results: &Results) -> Result<()> {
     let lines = super::markdown::problems(results);
     if !lines.is_empty() {
-        writeln!(out, "\n{HEAD}Absent, failed or in disagreement{HEAD:#}")?;
+        writeln!(
+            out,
+            "\n{HEADING_STYLE}Absent, failed or in disagreement{HEADING_STYLE:#}"
+        )?;
         for line in lines {
             writeln!(out, "{line}")?;
         }
@@ -114,12 +123,12 @@ fn problems(out: &mut impl Write, results: &Results) -> Result<()> {
 }
 
 fn goals(out: &mut impl Write, results: &Results) -> Result<()> {
-    writeln!(out, "\n{HEAD}Goals{HEAD:#}")?;
+    writeln!(out, "\n{HEADING_STYLE}Goals{HEADING_STYLE:#}")?;
     for goal in &results.goals {
         let style = match goal.word() {
-            "met" => GOOD,
-            "missed" => BAD,
-            _ => FAINT,
+            "met" => GOOD_STYLE,
+            "missed" => BAD_STYLE,
+            _ => FAINT_STYLE,
         };
         write!(
             out,

@@ -1,8 +1,5 @@
-//! The processes that compute: ours and the peers', behind one protocol.
+//! Worker processes, ours and the peers', behind one protocol.
 
-use anyhow::{Context as _, Result, bail};
-use bench_protocol::{Case, Output, Reply, Request, WorkerInfo};
-use bessemer::simd::Level;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -10,10 +7,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Longest wait for an answer: a peer that hangs loses its case, not the run.
-const PATIENCE: Duration = Duration::from_secs(120);
+use anyhow::{Context as _, Result, bail};
+use bench_protocol::{Case, Output, Reply, Request, WorkerInfo};
+use bessemer::simd::Level;
 
-/// The name of ours with `--exact`.
+/// Maximum wait for a reply: a peer that hangs fails its case, not the run.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The name of our contestant with `--exact`.
 pub(crate) const EXACT: &str = "Bessemer --exact";
 
 /// How to start a contestant.
@@ -25,14 +26,14 @@ pub(crate) struct Contestant {
     pub(crate) title: &'static str,
     program: PathBuf,
     arguments: Vec<String>,
-    /// What brings it onto the machine.
+    /// The command that installs it.
     pub(crate) install: &'static str,
-    /// Ours once more, at this SIMD level.
+    /// Our contestant at this SIMD level.
     level: Option<Level>,
 }
 
 impl Contestant {
-    /// The name in reports, with the level where there is one.
+    /// The name in reports, with the SIMD level if there is one.
     pub(crate) fn name(&self) -> String {
         match self.level {
             Some(level) => format!("{} {}", self.title, level.name()),
@@ -50,7 +51,7 @@ pub(crate) fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Where `scripts/bench-peers` puts what it builds.
+/// The build directory of `scripts/bench-peers`.
 pub(crate) fn peers_folder() -> PathBuf {
     root().join("target/peers")
 }
@@ -77,7 +78,7 @@ pub(crate) fn old_build(program: &Path) -> Result<Contestant> {
     })
 }
 
-/// Ours with `--exact`: what the default path is compared with.
+/// Ours with `--exact`, to compare the default precision with.
 fn exact() -> Result<Contestant> {
     Ok(Contestant {
         key: "exact",
@@ -87,7 +88,7 @@ fn exact() -> Result<Contestant> {
     })
 }
 
-/// Ours at a SIMD level: the highest that any of its kernels uses.
+/// Ours limited to a SIMD level.
 pub(crate) fn at_level(level: Level) -> Result<Contestant> {
     Ok(Contestant {
         level: Some(level),
@@ -147,7 +148,7 @@ pub(crate) fn of_models() -> Result<Vec<Contestant>> {
 
 /// Builds the peers that are crates.
 pub(crate) fn build_peers() -> Result<()> {
-    // From their folder, so that their own cargo configuration holds.
+    // From their folder, so that their own cargo configuration applies.
     let status = Command::new("cargo")
         .args(["build", "--release", "--locked", "--target-dir"])
         .arg(peers_folder().join("rust"))
@@ -169,13 +170,13 @@ pub(crate) struct Worker {
     process: Child,
     requests: ChildStdin,
     replies: Receiver<String>,
-    /// The last lines it wrote on its standard error.
+    /// The last lines of its standard error.
     complaints: Arc<Mutex<Vec<String>>>,
-    /// Who it says it is.
+    /// Its self-description.
     pub(crate) info: WorkerInfo,
 }
 
-/// What a worker says to a case.
+/// The reply of a worker to a case.
 #[derive(Debug)]
 pub(crate) enum Readiness {
     /// It has computed this.
@@ -187,7 +188,7 @@ pub(crate) enum Readiness {
 }
 
 impl Worker {
-    /// Starts a contestant; an error says why it is absent.
+    /// Starts a contestant; the error is the reason why it is absent.
     pub(crate) fn start(contestant: &Contestant, threads: usize) -> Result<Self> {
         if !contestant.program.exists() {
             bail!("not installed");
@@ -214,7 +215,9 @@ impl Worker {
         let heard = Arc::clone(&complaints);
         std::thread::spawn(move || {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
-                let mut heard = heard.lock().expect("nobody panics with the lock");
+                let mut heard = heard
+                    .lock()
+                    .expect("no thread panics while it holds the lock");
                 heard.push(line);
                 if heard.len() > 20 {
                     heard.remove(0);
@@ -245,12 +248,12 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Whether it is ours at a level that was asked for.
+    /// Returns `true` for our contestant at a requested SIMD level.
     pub(crate) fn is_level(&self) -> bool {
         self.contestant.level.is_some()
     }
 
-    /// Has the case computed once.
+    /// Prepares a case and computes it once.
     pub(crate) fn prepare(&mut self, case: &Case) -> Readiness {
         match self.ask(&Request::Prepare(Box::new(case.clone()))) {
             Ok(Reply::Ready(output)) => Readiness::Ready(output),
@@ -261,7 +264,7 @@ impl Worker {
         }
     }
 
-    /// Seconds of one call, the mean of `calls`.
+    /// Mean seconds per call over `calls`.
     pub(crate) fn run(&mut self, calls: u64) -> Result<f64> {
         match self.ask(&Request::Run(calls))? {
             Reply::Nanoseconds(t) => Ok(t as f64 * 1e-9 / calls.max(1) as f64),
@@ -270,7 +273,7 @@ impl Worker {
         }
     }
 
-    /// Whether none of its threads runs. Where the system does not say, it is believed to be so.
+    /// Returns `true` if none of its threads is running, or if the system does not tell.
     pub(crate) fn is_quiet(&self) -> bool {
         let tasks = format!("/proc/{}/task", self.process.id());
         let Ok(tasks) = std::fs::read_dir(tasks) else {
@@ -278,7 +281,7 @@ impl Worker {
         };
         tasks.flatten().all(|task| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            // The state follows the name, which is in parentheses and may hold any others.
+            // The state follows the name, which is in parentheses and may contain any characters.
             let state = stat.rsplit_once(") ").map_or("S", |(_, rest)| rest);
             !state.starts_with('R')
         })
@@ -289,7 +292,7 @@ impl Worker {
         self.ask(&Request::Drop).map(drop)
     }
 
-    /// A worker that died or hangs is started anew: the cases after this one still count.
+    /// Restarts a worker that died or hangs, for the remaining cases.
     fn revive(&mut self, why: &anyhow::Error) -> Readiness {
         let why = format!("{why:#}");
         match Self::start(&self.contestant, self.threads) {
@@ -307,16 +310,21 @@ impl Worker {
         if written.is_err() {
             bail!(self.last_words());
         }
-        match self.replies.recv_timeout(PATIENCE) {
+        match self.replies.recv_timeout(REPLY_TIMEOUT) {
             Ok(line) => Ok(serde_json::from_str(&line)?),
-            Err(RecvTimeoutError::Timeout) => bail!("no answer within {} s", PATIENCE.as_secs()),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("no answer within {} s", REPLY_TIMEOUT.as_secs())
+            }
             Err(RecvTimeoutError::Disconnected) => bail!(self.last_words()),
         }
     }
 
     fn last_words(&mut self) -> String {
         let status = self.process.wait().map_or(String::new(), |s| s.to_string());
-        let heard = self.complaints.lock().expect("nobody panics with the lock");
+        let heard = self
+            .complaints
+            .lock()
+            .expect("no thread panics while it holds the lock");
         match heard.last() {
             Some(line) => format!("ended ({status}): {line}"),
             None => format!("ended ({status})"),
@@ -326,16 +334,16 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It is ours and idle; there is nothing to save.
+        // It is idle and has no state to save.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-/// The command with every library's way to say how many threads it may use.
+/// The command with the thread-count variables of all libraries.
 fn command(contestant: &Contestant, threads: usize) -> Command {
     let cores = std::thread::available_parallelism().map_or(threads, usize::from);
-    // Where fewer threads than cores are asked for, the kernel holds to it those that read no variable.
+    // With fewer threads than cores, affinity limits libraries that read no variable.
     let mut command = if threads < cores && cfg!(target_os = "linux") {
         let mut bound = Command::new("taskset");
         bound.args(["--cpu-list", &format!("0-{}", threads - 1)]);

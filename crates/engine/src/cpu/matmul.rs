@@ -4,7 +4,7 @@ use super::gemm::{Gemm, Matrix, gemm, gemm_batch};
 use super::{copy, fused};
 use crate::dispatch::{Input, Output};
 use crate::dtype::with_type;
-use crate::ops::matmul::{Matmul, EpilogueSteps};
+use crate::ops::matmul::{EpilogueSteps, Matmul};
 use crate::storage::Storage;
 use crate::{Element, Layout, Result, Scalar, Shape};
 

@@ -60,9 +60,8 @@ impl Mapping {
     }
 
     /// Removes the pages of a range, and those that the kernel maps around a page fault, from this process's resident
-    /// memory.
-    /// A later read maps them again, from the page cache or the file. Windows does this itself when it needs the
-    /// memory.
+    /// memory. A later read maps them again, from the page cache or the file. Windows does this itself when it needs
+    /// the memory.
     pub fn release(&self, range: Range<usize>) {
         let start = range.start.saturating_sub(MAX_FOLIO_BYTES);
         let end = range.end.saturating_add(MAX_FOLIO_BYTES);
@@ -108,7 +107,7 @@ impl Bytes for MappedRange {
         let end = self.range.end.next_multiple_of(NO_COPY_ALIGNMENT);
         // The last page of a file is mapped completely.
         let mapped = self.map.bytes().len().next_multiple_of(MIN_PAGE_BYTES);
-        // SAFETY: `start` lies within the map.
+        // SAFETY: `start` is within the map.
         let first = unsafe { base.add(start) };
         (end <= mapped).then_some((first, end - start))
     }
@@ -122,8 +121,7 @@ const MIN_PAGE_BYTES: usize = if cfg!(target_vendor = "apple") {
 };
 
 /// Maps a file into memory: tensors are used in place, pages are read on first access, and processes share them.
-/// Tensors
-/// that are not aligned are copied, as are those of `bool`, whose bytes may not be 0 or 1.
+/// Tensors that are not aligned are copied, as are those of `bool`, whose bytes may not be 0 or 1.
 ///
 /// # Safety
 /// The file must not be changed or shortened as long as one of the tensors, or a view of one, exists.

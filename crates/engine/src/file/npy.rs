@@ -1,11 +1,10 @@
 //! `.npy`: one array, with a header that is a Python dictionary.
 //!
 //! [`Tensor::load_npy`] and [`Tensor::save_npy`] read and write tensors. [`read()`] and [`write()`] do the same with
-//! plain bytes, for programs that put arrays into buffers of their own.
+//! plain bytes, for programs with their own buffers.
 //!
 //! A reader of our own rather than a crate: the header is a dictionary with three known keys, and the data is read
-//! directly
-//! into a tensor's storage, after its length was compared with the file's.
+//! directly into a tensor's storage, after its length was compared with the file's.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -37,8 +36,7 @@ pub struct Array {
 }
 
 /// Reads a NumPy `.npy` file, format versions 1 to 3, little- or big-endian, in C order. `bf16`, which NumPy lacks, is
-/// read as
-/// `ml_dtypes` writes it: a void type of two bytes.
+/// read as `ml_dtypes` writes it: a void type of two bytes.
 pub fn read(path: impl AsRef<Path>) -> Result<Array> {
     array(&mut super::read(path.as_ref())?)
 }
@@ -81,8 +79,7 @@ impl Tensor {
     }
 
     /// Writes a NumPy `.npy` file, with the same bytes as `numpy.save` for the same array in C order. `bf16`, which
-    /// NumPy
-    /// lacks, is an error.
+    /// NumPy lacks, is an error.
     pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
         let data = Data::new(self)?;
         let header = header("save_npy", self.dtype(), self.shape())?;

@@ -30,7 +30,10 @@ pub(super) fn archive<R: Read + Seek>(
     let mut out = Vec::with_capacity(members.len());
     for member in &members {
         let Some(name) = member.name.strip_suffix(".npy") else {
-            return Err(bad(path, format_args!("{:?} is not a .npy file", member.name)));
+            return Err(bad(
+                path,
+                format_args!("{:?} is not a .npy file", member.name),
+            ));
         };
         let stored = archive.open(member)?;
         let tensor = match member.method {

@@ -1,8 +1,7 @@
 //! safetensors: named tensors behind a JSON header.
 //!
 //! The `safetensors` crate collects the header in a hash map: of two tensors with the same name it keeps the last, and
-//! the
-//! order of the header is lost. This module's [`Header`] is parsed with `serde_json` and rejects duplicates.
+//! the order of the header is lost. This module's [`Header`] is parsed with `serde_json` and rejects duplicates.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -84,8 +83,7 @@ pub fn save(
 }
 
 /// Writes named tensors and metadata. The header is in the given order; the data is ordered by decreasing element size,
-/// so
-/// that every tensor is aligned and can be used in place when the file is mapped.
+/// so that every tensor is aligned and can be used in place when the file is mapped.
 pub fn save_with_metadata(
     path: impl AsRef<Path>,
     tensors: &[(impl AsRef<str>, impl Borrow<Tensor>)],
@@ -170,8 +168,7 @@ pub struct Entry {
 }
 
 /// The checked header of a file: the tensors have distinct names and cover the data without gaps or overlaps, so that
-/// all
-/// programs read the same from a file.
+/// all programs read the same from a file.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// The tensors, in the order of the header.

@@ -2,14 +2,11 @@
 //! multi-part archives.
 //!
 //! Only the central directory is used, after a check that its members are inside the file, do not overlap and do not
-//! claim
-//! an impossible compression ratio.
+//! claim an impossible compression ratio.
 //!
 //! A module of our own rather than a crate: `rawzip` leaves those checks to its caller, and its writer puts sizes into
-//! data
-//! descriptors behind the members, which would change the bytes of the files we write. `zip` is many times larger than
-//! this
-//! module, has several dependencies, and checks overlaps only on request.
+//! data descriptors behind the members, which would change the bytes of the files we write. `zip` is many times larger
+//! than this module, has several dependencies, and checks overlaps only on request.
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Take, Write};
 use std::path::Path;
@@ -123,10 +120,7 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
                 return Err(fail("no ZIP64 locator"));
             }
             let record_at = u64_at(&locator, 8);
-            if record_at
-                .checked_add(56)
-                .is_none_or(|end| end > locator_at)
-            {
+            if record_at.checked_add(56).is_none_or(|end| end > locator_at) {
                 return Err(fail("the ZIP64 end record is outside the file"));
             }
             let record = at(&mut from, record_at, 56, path)?;
@@ -161,7 +155,10 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             rest = after;
         }
         if members.len() as u64 != self.count {
-            return Err(bad(path, "the number of members does not match the directory"));
+            return Err(bad(
+                path,
+                "the number of members does not match the directory",
+            ));
         }
         let mut spans: Vec<_> = members
             .iter()
@@ -216,7 +213,9 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             Method::Deflated => size / MAX_DEFLATE_RATIO <= compressed,
         };
         if !possible {
-            return Err(fail("its compressed size cannot give its uncompressed size"));
+            return Err(fail(
+                "its compressed size cannot give its uncompressed size",
+            ));
         }
         let member = Member {
             name: name.to_owned(),

@@ -45,8 +45,7 @@ fn send(message: Message) -> Result<(), Message> {
 }
 
 /// Starts to evaluate these tensors in the background and returns. Reading one waits for it, and returns the error if
-/// the
-/// evaluation failed. Errors that the tensors already carry are returned immediately.
+/// the evaluation failed. Errors that the tensors already carry are returned immediately.
 pub fn async_eval(tensors: &[&Tensor]) -> Result<()> {
     for tensor in tensors {
         tensor.check()?;

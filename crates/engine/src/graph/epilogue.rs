@@ -1,10 +1,8 @@
 //! Elementwise ops fused into the epilogue of a matmul.
 //!
 //! If the device's kernels support it ([`MatmulEpilogue`]), `act(a·b + c) + d` is one launch instead of two, and the
-//! product
-//! does not go through memory: a bias, an activation and a residual, in this order, each of them optional. The bits are
-//! the
-//! same, since every step is rounded to its dtype as without fusion.
+//! product does not go through memory: a bias, an activation and a residual, in this order, each of them optional. The
+//! bits are the same, since every step is rounded to its dtype as without fusion.
 
 use std::sync::Arc;
 
@@ -13,7 +11,7 @@ use crate::capabilities::MatmulEpilogue;
 use crate::ops::Op;
 use crate::ops::binary::Binary;
 use crate::ops::fused::Action;
-use crate::ops::matmul::{Matmul, EpilogueSteps};
+use crate::ops::matmul::{EpilogueSteps, Matmul};
 use crate::ops::unary::Unary;
 use crate::storage::Storage;
 use crate::tensor::Work;
@@ -48,7 +46,7 @@ impl Schedule {
         if count < 2 {
             return;
         }
-        // A step that is fused with later elementwise ops costs no launch of its own.
+        // A step that is fused with later elementwise ops costs no extra launch.
         let mut feeds_elementwise = vec![false; count];
         for entry in &self.entries {
             if let Some(work) = &*entry.node.work()
@@ -99,21 +97,23 @@ impl Schedule {
                     ..chain
                 }
             }
-            Op::Binary(Binary::Add) => self.match_either_side(&work.inputs, i, |tensor, other| {
-                if let Some(chain) = self
-                    .match_activation(tensor, i, epilogue)
-                    .or_else(|| self.match_bias(tensor, i))
-                {
-                    let residual = Some(other);
-                    return Some(Chain { residual, ..chain });
-                }
-                let bias = Some(other);
-                Some(Chain {
-                    bias,
-                    ..self.match_matmul(tensor, i)?
+            Op::Binary(Binary::Add) => {
+                self.match_either_side(&work.inputs, i, |tensor, other| {
+                    if let Some(chain) = self
+                        .match_activation(tensor, i, epilogue)
+                        .or_else(|| self.match_bias(tensor, i))
+                    {
+                        let residual = Some(other);
+                        return Some(Chain { residual, ..chain });
+                    }
+                    let bias = Some(other);
+                    Some(Chain {
+                        bias,
+                        ..self.match_matmul(tensor, i)?
                     })
-                    })?,
-                    _ => return None,
+                })?
+            }
+            _ => return None,
         };
         let allowed = epilogue.allows(chain.steps(), node.dtype);
         allowed.then_some((chain, work.target))

@@ -1,10 +1,8 @@
 //! Fusion of elementwise ops into one pass over memory.
 //!
 //! A node is fused into its user if both are elementwise on the same shape and nothing else in the schedule needs its
-//! value
-//! in memory. A handle that the program still has does not prevent this: if the value is requested later, it is
-//! recomputed,
-//! but only once; the next time the node is kept.
+//! value in memory. A handle that the program still has does not prevent this: if the value is requested later, it is
+//! recomputed, but only once; the next time the node is kept.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,8 +34,7 @@ impl Schedule {
             return;
         }
         // The entry whose program computes each entry: itself, or a later one. Entries come after their inputs, so
-        // going
-        // backwards, all users of an entry are decided before it is.
+        // going backwards, all users of an entry are decided before it is.
         let mut home: Vec<usize> = (0..count).collect();
         let mut users = vec![Users::None; count];
         let mut steps = vec![1; count];
@@ -75,11 +72,11 @@ impl Schedule {
                     // Through another shape, its own inputs would have to be broadcast to that.
                     && input.node.shape == entry.node.shape
                     && matches!(users[j], Users::None | Users::Program(_));
-                    users[j] = match users[j] {
+                users[j] = match users[j] {
                     Users::None if can_fuse => Users::Program(home[i]),
                     Users::Program(h) if can_fuse && h == home[i] => users[j],
                     _ => Users::Memory,
-                    };
+                };
             }
         }
         for i in 0..count {

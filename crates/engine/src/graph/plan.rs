@@ -84,8 +84,8 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
         // An alias shares the memory of its input, which the alias's users keep alive from then on.
         if !in_place && !matches!(w.op, Op::Alias(_)) {
             live.insert(Arc::as_ptr(node), bytes);
-            }
-            plan.peak_bytes = plan.peak_bytes.max(live.values().sum());
+        }
+        plan.peak_bytes = plan.peak_bytes.max(live.values().sum());
         for input in &w.inputs {
             let key = Arc::as_ptr(&input.node);
             let left = uses.entry(key).or_default();

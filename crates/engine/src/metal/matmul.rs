@@ -21,7 +21,7 @@ use super::mps;
 use super::msl_struct::msl_struct;
 use super::record::{LaunchBuilder, Recorder};
 use super::view::{self, ViewStrides, Walk};
-use crate::ops::matmul::{Matmul, EpilogueSteps};
+use crate::ops::matmul::{EpilogueSteps, Matmul};
 use crate::ops::unary::Unary;
 use crate::{DType, Layout, Result, Scalar, Shape};
 

@@ -4,7 +4,7 @@ use super::fused;
 use super::input::{Input, Output};
 use super::record::Recorder;
 use crate::ops::fused::Action;
-use crate::ops::unary::{UnaryResult, Unary};
+use crate::ops::unary::{Unary, UnaryResult};
 use crate::{DType, Kind, Result};
 
 /// Records the op.

@@ -49,15 +49,13 @@ impl Tensor {
     }
 
     /// The index, as `i64`, of the minimum along `axis`: the first one among equals, the first NaN if there is one. The
-    /// axis
-    /// is removed, or has length 1 with `keepdims`. An empty axis is an error.
+    /// axis is removed, or has length 1 with `keepdims`. An empty axis is an error.
     pub fn argmin(&self, axis: isize, keepdims: bool) -> Self {
         self.arg_reduce(false, axis, keepdims)
     }
 
     /// The index, as `i64`, of the maximum along `axis`: the first one among equals, the first NaN if there is one. The
-    /// axis
-    /// is removed, or has length 1 with `keepdims`. An empty axis is an error.
+    /// axis is removed, or has length 1 with `keepdims`. An empty axis is an error.
     ///
     /// ```
     /// # use bessemer::Tensor;

@@ -21,8 +21,7 @@ impl Rule for ArgSort {
 
 impl Tensor {
     /// The indices, as `i64`, that sort the elements along `axis` in ascending order; the shape is unchanged. The sort
-    /// is
-    /// stable, zeros of either sign are equal, and NaN sorts last.
+    /// is stable, zeros of either sign are equal, and NaN sorts last.
     pub fn argsort(&self, axis: isize) -> Self {
         if self.check().is_err() {
             return self.clone();

@@ -88,16 +88,13 @@ pub struct AttentionOptions<'a> {
     /// Factor of the scores; `None` stands for `1 / sqrt(dim)`.
     pub scale: Option<f64>,
     /// Whether queries attend only to keys up to their own position. The last query is at the position of the last key,
-    /// so
-    /// query `i` of `n` attends to keys up to `keys - n + i`.
+    /// so query `i` of `n` attends to keys up to `keys - n + i`.
     pub causal: bool,
     /// A mask that broadcasts to `[batch, heads, queries, keys]`: `bool` selects the keys to attend to, a float is
-    /// added to
-    /// the scores.
+    /// added to the scores.
     pub mask: Option<&'a Tensor>,
     /// Sliding window: keys `window` positions or more before the query are masked. With `causal` a query attends to
-    /// the last
-    /// `window` keys, its own included.
+    /// the last `window` keys, its own included.
     pub window: Option<usize>,
     /// Logit soft-capping: scores become `cap * tanh(score / cap)`, before any mask.
     pub soft_cap: Option<f64>,
@@ -111,11 +108,10 @@ impl Tensor {
     /// there are fewer key heads, neighbouring query heads share one (grouped-query attention).
     /// Inputs are read in place if their last axis is contiguous.
     ///
-    /// Type: all are converted to the float that they promote to; `f16`, `bf16` and `f32` are computed in
-    /// `f32` and rounded once, `f64` in `f64`. The scores are never all in memory: blocks of keys are
-    /// processed with an online softmax.
-    /// NaN: a NaN in a query, or in a key it attends to, makes its result NaN. A query that attends to no
-    /// key (there are none, or all are masked) gives 0, not NaN. Empty: without queries the result is empty.
+    /// Type: all are converted to the float that they promote to; `f16`, `bf16` and `f32` are computed in `f32` and
+    /// rounded once, `f64` in `f64`. The scores are never all in memory: blocks of keys are processed with an online
+    /// softmax. NaN: a NaN in a query, or in a key it attends to, makes its result NaN. A query that attends to no key
+    /// (there are none, or all are masked) gives 0, not NaN. Empty: without queries the result is empty.
     ///
     /// ```
     /// # use bessemer::{AttentionOptions, Tensor};

@@ -9,10 +9,9 @@ impl Tensor {
     /// `(x - mean) / sqrt(var + eps) * weight + bias`. A formula of elementwise ops, which are fused.
     ///
     /// Shape: `[batch, channels, …]`, as the result; the others are vectors with an element per channel; a missing
-    /// weight
-    /// is 1, a missing bias 0. Type: floats are kept, others become floats
-    /// ([`DType::to_float`](crate::DType::to_float));
-    /// `f16` and `bf16` are computed in `f32` and rounded once. NaN: as the formula. Empty: stays empty.
+    /// weight is 1, a missing bias 0. Type: floats are kept, others become floats
+    /// ([`DType::to_float`](crate::DType::to_float)); `f16` and `bf16` are computed in `f32` and rounded once. NaN: as
+    /// the formula. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;

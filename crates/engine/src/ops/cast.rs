@@ -26,8 +26,8 @@ impl Rule for Cast {
 
 impl Tensor {
     /// Converts the elements to another type, as Rust's `as` does: floats to integers saturate and NaN becomes 0,
-    /// integers
-    /// keep their low bits in narrower integers and are rounded to nearest in floats. To `bool` it is `x != 0`.
+    /// integers keep their low bits in narrower integers and are rounded to nearest in floats. To `bool` it is
+    /// `x != 0`.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};

@@ -30,8 +30,7 @@ impl Rule for Concat {
 
 impl Tensor {
     /// Concatenates tensors along `axis`: the lengths of that axis add up, all others must be equal. Types are
-    /// promoted. No
-    /// tensors, or tensors of rank 0, are an error.
+    /// promoted. No tensors, or tensors of rank 0, are an error.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -48,8 +47,7 @@ impl Tensor {
     }
 
     /// Stacks tensors of the same shape along a new axis, which is inserted before `axis`; -1 means after the last.
-    /// Types
-    /// are promoted. No tensors are an error.
+    /// Types are promoted. No tensors are an error.
     pub fn stack(tensors: &[&Self], axis: isize) -> Self {
         Self::with_promoted("stack", tensors, |all| {
             for tensor in all {
@@ -96,8 +94,7 @@ impl Tensor {
     }
 
     /// Splits into views of `sections` equal sections along `axis`. Returns one tensor with an error if `sections` does
-    /// not
-    /// divide the length of the axis.
+    /// not divide the length of the axis.
     pub fn split(&self, sections: usize, axis: isize) -> Vec<Self> {
         let parts = self.dim_of("split", axis).and_then(|len| {
             if sections == 0 || len % sections != 0 {
@@ -118,8 +115,7 @@ impl Tensor {
     }
 
     /// Splits into views with these lengths along `axis`. Returns one tensor with an error if they do not add up to the
-    /// length
-    /// of the axis.
+    /// length of the axis.
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Self> {
         let parts = self.dim_of("split", axis).and_then(|len| {
             let sum = sizes

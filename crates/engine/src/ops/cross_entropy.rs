@@ -39,13 +39,11 @@ impl Rule for CrossEntropy {
 
 impl Tensor {
     /// The mean cross-entropy of these logits: the mean of `-log_softmax(x)[target]` over all rows along the last axis.
-    /// A
-    /// tensor of rank 0.
+    /// A tensor of rank 0.
     ///
-    /// Shape: this is `[…, classes]`, `targets` `[…]`. Type: targets are integers of any type, negative ones
-    /// count from the end, and one that is out of range is an error on evaluation; the result has the type of the
-    /// logits
-    /// (integers become floats), computed and averaged in `f32` for `f16`, `bf16` and `f32`, and rounded once. NaN: as
+    /// Shape: this is `[…, classes]`, `targets` `[…]`. Type: targets are integers of any type, negative ones count from
+    /// the end, and one that is out of range is an error on evaluation; the result has the type of the logits (integers
+    /// become floats), computed and averaged in `f32` for `f16`, `bf16` and `f32`, and rounded once. NaN: as
     /// [`Tensor::log_softmax`]. Empty: the mean of no rows is NaN.
     ///
     /// ```

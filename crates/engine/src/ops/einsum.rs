@@ -25,12 +25,9 @@ fn invalid(reason: String) -> Error {
 
 impl Tensor {
     /// Einstein summation: `"ij,jk->ik"` is a matrix product, `"bij->bji"` a transposition, `"ii->i"` a diagonal,
-    /// `"i,i->"` an
-    /// inner product, `"...ij,...jk"` a batched matrix product. Each letter names an axis; axes that are not in the
-    /// result
-    /// are summed over; `...` stands for any further axes, which broadcast. Without `->` the result has the axes of
-    /// `...` and
-    /// the letters that occur once, in alphabetical order.
+    /// `"i,i->"` an inner product, `"...ij,...jk"` a batched matrix product. Each letter names an axis; axes that are
+    /// not in the result are summed over; `...` stands for any further axes, which broadcast. Without `->` the result
+    /// has the axes of `...` and the letters that occur once, in alphabetical order.
     ///
     /// Operands are multiplied from left to right, two at a time, each pair as one [`Tensor::matmul`].
     pub fn einsum(formula: &str, operands: &[&Self]) -> Self {
@@ -230,8 +227,7 @@ impl Term {
     }
 
     /// The product with another term, summed over the axes that are no longer needed, as one batched matmul: batch ×
-    /// left
-    /// axes × summed axes by batch × summed axes × right axes.
+    /// left axes × summed axes by batch × summed axes × right axes.
     fn times(
         self,
         other: &Self,

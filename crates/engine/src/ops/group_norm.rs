@@ -47,17 +47,13 @@ pub(crate) fn computed_in(dtype: DType) -> DType {
 
 impl Tensor {
     /// Group normalization: groups of neighbouring channels, axis 1, are normalised to mean 0 and variance 1 over all
-    /// their
-    /// elements, then each channel is scaled and shifted by its parameters:
+    /// their elements, then each channel is scaled and shifted by its parameters:
     /// `(x - mean) / sqrt(var + eps) * weight + bias`, with the population variance.
     ///
     /// Shape: `[batch, channels, …]`, as the result; `groups` divides the channels; `weight` and `bias` are vectors
-    /// with an
-    /// element per channel. Type: floats are kept, others become floats ([`DType::to_float`]); the parameters may be of
-    /// any
-    /// float type. `f16`, `bf16` and `f32` are computed in `f32`, with block sums that are added up in `f64`, and
-    /// rounded
-    /// once. NaN: a NaN or an infinity makes its group NaN. Empty: stays empty.
+    /// with an element per channel. Type: floats are kept, others become floats ([`DType::to_float`]); the parameters
+    /// may be of any float type. `f16`, `bf16` and `f32` are computed in `f32`, with block sums that are added up in
+    /// `f64`, and rounded once. NaN: a NaN or an infinity makes its group NaN. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;

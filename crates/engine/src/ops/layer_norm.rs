@@ -7,8 +7,7 @@ use super::{Meta, Rule};
 use crate::{Result, Tensor};
 
 /// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` along the last axis. The inputs are `x`, then the optional
-/// weights
-/// and biases.
+/// weights and biases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LayerNorm {
     pub(crate) weight: bool,
@@ -40,14 +39,12 @@ impl Rule for LayerNorm {
 
 impl Tensor {
     /// Layer normalization along the last axis: each row is normalised to mean 0 and variance 1, then scaled and
-    /// shifted by
-    /// parameters: `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias`, with the population variance.
+    /// shifted by parameters: `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias`, with the population variance.
     ///
     /// Shape: unchanged; `weight` and `bias` are vectors as long as the last axis. Type: floats are kept, others become
     /// floats ([`DType::to_float`](crate::DType::to_float)); the parameters may be of any float type. `f16`, `bf16` and
     /// `f32` are computed in `f32` in two passes, the mean and then the squared differences, both with block sums that
-    /// are
-    /// added up in `f64`, and rounded once. NaN: a NaN or an infinity makes its row NaN. Empty: stays empty.
+    /// are added up in `f64`, and rounded once. NaN: a NaN or an infinity makes its row NaN. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;

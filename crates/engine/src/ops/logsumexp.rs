@@ -9,8 +9,7 @@ impl Tensor {
     ///
     /// Shape: as [`Tensor::sum`]. Type: floats are kept, integers and booleans give `f64`. The sum is computed as in
     /// [`Tensor::sum`]. If all elements are `-inf`, or there are none, it is `-inf`; if one is `inf`, it is `inf`; one
-    /// NaN
-    /// makes it NaN.
+    /// NaN makes it NaN.
     pub fn logsumexp(&self, axes: &[isize], keepdims: bool) -> Self {
         self.statistic(Fold::LogSumExp, axes, keepdims)
     }

@@ -18,8 +18,7 @@ pub(crate) struct Matmul {
 }
 
 /// Elementwise steps that the graph has fused into a matmul, in this order. Each is rounded to the dtype of the result,
-/// as
-/// without fusion.
+/// as without fusion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct EpilogueSteps {
     /// Whether the third input is added.
@@ -127,10 +126,9 @@ impl Tensor {
     /// The product of two matrices, or of two batches of matrices: `y[…, i, j] = Σ a[…, i, k] * b[…, k, j]`.
     ///
     /// The last two axes are the matrices; the axes before them broadcast. As in NumPy, a first operand of rank 1 is a
-    /// row
-    /// and a second one a column, and that axis is removed from the result. Transposed and sliced views are not copied.
-    /// Types are promoted; `f16`, `bf16` and `f32` accumulate in `f32`, `f64` in `f64`, integers wrap. An empty sum is
-    /// 0.
+    /// row and a second one a column, and that axis is removed from the result. Transposed and sliced views are not
+    /// copied. Types are promoted; `f16`, `bf16` and `f32` accumulate in `f32`, `f64` in `f64`, integers wrap. An empty
+    /// sum is 0.
     ///
     /// ```
     /// # use bessemer::Tensor;

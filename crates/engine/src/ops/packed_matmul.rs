@@ -9,8 +9,7 @@ use crate::dispatch::{self, Packed};
 use crate::{DType, Error, Result, Shape, Tensor};
 
 /// A matrix that was packed once into the panels that matmul reads, for example the weights of a layer. It takes as
-/// much
-/// memory as the matrix, which can be dropped. On a Metal device it is not repacked.
+/// much memory as the matrix, which can be dropped. On a Metal device it is not repacked.
 #[derive(Clone)]
 pub struct PackedMatrix(Arc<PackedData>);
 

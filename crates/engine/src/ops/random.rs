@@ -166,9 +166,9 @@ fn before(value: f64, dtype: DType) -> f64 {
 /// Normally distributed floats with mean 0 and variance 1; scale and shift them with `*` and `+`.
 ///
 /// The Box–Muller transform, in pairs: elements `2 j` and `2 j + 1` are `r cos(a)` and `r sin(a)` with
-/// `r = sqrt(-2 ln(u))` and `a = 2 π v`. For `f32`, `u` and `v` are the words of block `j`,
-/// as `(word + 0.5) / 2^32` and `word / 2^32`; for `f64`, blocks `2 j` and `2 j + 1`, of which `u` has 53
-/// bits. So elements reach 6.7 standard deviations in `f32` and 8.6 in `f64`. `f16` and `bf16` are rounded from `f32`.
+/// `r = sqrt(-2 ln(u))` and `a = 2 π v`. For `f32`, `u` and `v` are the words of block `j`, as `(word + 0.5) / 2^32`
+/// and `word / 2^32`; for `f64`, blocks `2 j` and `2 j + 1`, of which `u` has 53 bits. So elements reach 6.7 standard
+/// deviations in `f32` and 8.6 in `f64`. `f16` and `bf16` are rounded from `f32`.
 ///
 /// The logarithm, the sine and the cosine are polynomials with a fixed number of terms and without fused
 /// multiply-adds: the bits are the same on every processor. Elements are within 4 (`f64`: 8)
@@ -185,9 +185,8 @@ pub fn normal(key: &Key, shape: impl IntoShape, dtype: DType) -> Tensor {
 /// Uniformly distributed integers in `[low, high)`, of any integer type.
 ///
 /// The upper half of the 128-bit product of a block and `high - low`, plus `low` (Lemire's method without rejection):
-/// of all
-/// 2^64 blocks, each integer gets `2^64 / (high - low)`, rounded up or down, so that the probabilities of two integers
-/// differ by at most 2^-64.
+/// of all 2^64 blocks, each integer gets `2^64 / (high - low)`, rounded up or down, so that the probabilities of two
+/// integers differ by at most 2^-64.
 pub fn randint(
     key: &Key,
     shape: impl IntoShape,

@@ -151,8 +151,7 @@ impl Tensor {
     /// The mean over `axes`, or of all elements if `axes` is empty.
     ///
     /// Floats keep their type, are added up as in [`Tensor::sum`] and rounded once, so that the sum may exceed the
-    /// largest
-    /// `f16`; integers and booleans give `f64`. One NaN makes the mean NaN. The mean of no elements is NaN.
+    /// largest `f16`; integers and booleans give `f64`. One NaN makes the mean NaN. The mean of no elements is NaN.
     pub fn mean(&self, axes: &[isize], keepdims: bool) -> Self {
         // A sum of 64-bit integers may wrap, which a mean must not.
         match self.dtype() {
@@ -162,15 +161,13 @@ impl Tensor {
     }
 
     /// The minimum over `axes`, or of all elements if `axes` is empty, in the tensor's type. NaN if any element is NaN.
-    /// An
-    /// empty axis is an error.
+    /// An empty axis is an error.
     pub fn min(&self, axes: &[isize], keepdims: bool) -> Self {
         self.reduce(Fold::Min, axes, keepdims)
     }
 
     /// The maximum over `axes`, or of all elements if `axes` is empty, in the tensor's type. NaN if any element is NaN.
-    /// An
-    /// empty axis is an error.
+    /// An empty axis is an error.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -184,15 +181,13 @@ impl Tensor {
     }
 
     /// `true` where any element over `axes`, or of all if `axes` is empty, is nonzero (NaN is). `false` for no
-    /// elements. The
-    /// result is `bool`.
+    /// elements. The result is `bool`.
     pub fn any(&self, axes: &[isize], keepdims: bool) -> Self {
         self.reduce(Fold::Any, axes, keepdims)
     }
 
     /// `true` where every element over `axes`, or of all if `axes` is empty, is nonzero (NaN is). `true` for no
-    /// elements. The
-    /// result is `bool`.
+    /// elements. The result is `bool`.
     pub fn all(&self, axes: &[isize], keepdims: bool) -> Self {
         self.reduce(Fold::All, axes, keepdims)
     }

@@ -11,8 +11,7 @@ struct Blocks {
 
 impl Tensor {
     /// Repeats each element `count` times along `axis`, whose length is multiplied by `count`; 0 gives an empty tensor.
-    /// The
-    /// type is unchanged. An error if the size in bytes overflows.
+    /// The type is unchanged. An error if the size in bytes overflows.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -36,9 +35,8 @@ impl Tensor {
     }
 
     /// Repeats this tensor `counts[i]` times along axis `i`. Axes of length 1 are prepended to the shape, or counts of
-    /// 1 to
-    /// `counts`, until both have the same length, as in NumPy. The type is unchanged. An error if the size in bytes
-    /// overflows.
+    /// 1 to `counts`, until both have the same length, as in NumPy. The type is unchanged. An error if the size in
+    /// bytes overflows.
     pub fn tile(&self, counts: &[usize]) -> Self {
         if self.check().is_err() {
             return self.clone();

@@ -62,12 +62,10 @@ pub(crate) fn parameter(x: &Tensor, parameter: &Tensor) -> Tensor {
 impl Tensor {
     /// RMS normalization along the last axis: `x / sqrt(mean(x²) + eps) * weight`.
     ///
-    /// Shape: unchanged; `weight` is a vector as long as the last axis. Type: floats are kept, others become
-    /// floats ([`DType::to_float`](crate::DType::to_float)); the weights may be of any float type. `f16`, `bf16` and
-    /// `f32` are
-    /// computed in `f32`, with block sums of squares that are added up in `f64`, and rounded once.
-    /// NaN: a NaN makes its row NaN; an infinity becomes NaN and the other elements of its row 0.
-    /// Empty: stays empty.
+    /// Shape: unchanged; `weight` is a vector as long as the last axis. Type: floats are kept, others become floats
+    /// ([`DType::to_float`](crate::DType::to_float)); the weights may be of any float type. `f16`, `bf16` and `f32` are
+    /// computed in `f32`, with block sums of squares that are added up in `f64`, and rounded once. NaN: a NaN makes its
+    /// row NaN; an infinity becomes NaN and the other elements of its row 0. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};

@@ -11,8 +11,7 @@ use crate::{Error, Result, Tensor, dispatch};
 
 /// Rotates pairs of elements of the last axis by an angle proportional to the position, which is the index along the
 /// second to last axis. The inputs are `x`, the frequencies and, unless they count from `offset`, the positions; the
-/// last
-/// two in the form that the device's kernel reads ([`dispatch::rope_inputs`]).
+/// last two in the form that the device's kernel reads ([`dispatch::rope_inputs`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rope {
     pub(crate) style: RopeStyle,
@@ -42,8 +41,7 @@ impl Rule for Rope {
             return Err(Error::BadShape {
                 op: "rope",
                 shape,
-                reason: "the last two axes must be the positions and the head dimension"
-                    .to_owned(),
+                reason: "the last two axes must be the positions and the head dimension".to_owned(),
             });
         }
         let (seq, dim) = (shape[shape.rank() - 2], shape[shape.rank() - 1]);
@@ -82,8 +80,7 @@ pub enum Positions {
     /// Consecutive positions from this one on.
     From(usize),
     /// These positions: a vector with an element per row of the sequence, or a matrix with such a vector per element of
-    /// the
-    /// first axis (the batch). Of any number type.
+    /// the first axis (the batch). Of any number type.
     At(Tensor),
 }
 
@@ -107,18 +104,14 @@ impl From<Tensor> for Positions {
 
 impl Tensor {
     /// Rotary position embedding: rotates pairs of elements of each row, along the last axis, by their frequency times
-    /// the
-    /// position of the row:
-    /// `(a, b) -> (a cos t - b sin t, b cos t + a sin t)` with `t = position * frequency[i]`.
+    /// the position of the row: `(a, b) -> (a cos t - b sin t, b cos t + a sin t)` with `t = position * frequency[i]`.
     ///
-    /// Shape: `[…, seq, dim]`, as queries and keys are for [`Tensor::attention`]
-    /// (`[batch, heads, seq, dim]`); a transposed `[batch, seq, heads, dim]` is read in place. The
-    /// [`RopeStyle`] determines the pairs; elements past [`RopeOptions::dims`] are unchanged.
-    /// Type: floats are kept, others become floats ([`DType::to_float`](crate::DType::to_float)). Angles are computed
-    /// in
-    /// `f64`, or in 64-bit fixed point as fractions of a revolution where there is no `f64`; `f16` and `bf16` are
-    /// rotated in
-    /// `f32` and rounded once. NaN: affects only its pair. Empty: stays empty.
+    /// Shape: `[…, seq, dim]`, as queries and keys are for [`Tensor::attention`] (`[batch, heads, seq, dim]`); a
+    /// transposed `[batch, seq, heads, dim]` is read in place. The [`RopeStyle`] determines the pairs; elements past
+    /// [`RopeOptions::dims`] are unchanged. Type: floats are kept, others become floats
+    /// ([`DType::to_float`](crate::DType::to_float)). Angles are computed in `f64`, or in 64-bit fixed point as
+    /// fractions of a revolution where there is no `f64`; `f16` and `bf16` are rotated in `f32` and rounded once. NaN:
+    /// affects only its pair. Empty: stays empty.
     ///
     /// This recomputes the frequencies; a model keeps a [`RopeTable`] and calls [`Tensor::rope_with`].
     ///

@@ -54,9 +54,8 @@ impl Tensor {
 
     /// The inclusive cumulative sum along `axis`; the shape is unchanged.
     ///
-    /// Floats keep their type and are added up in `f32` for a few elements and in `f64` beyond,
-    /// integers and booleans give `i64`, unsigned ones `u64`, and wrap. From the first NaN on
-    /// all are NaN. An empty axis stays empty.
+    /// Floats keep their type and are added up in `f32` for a few elements and in `f64` beyond, integers and booleans
+    /// give `i64`, unsigned ones `u64`, and wrap. From the first NaN on all are NaN. An empty axis stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -69,15 +68,13 @@ impl Tensor {
     }
 
     /// The inclusive cumulative product along `axis`. Shape, type and NaN: as [`Tensor::cumsum`]; floats are multiplied
-    /// in
-    /// `f64`.
+    /// in `f64`.
     pub fn cumprod(&self, axis: isize) -> Self {
         self.scan(Running::Prod, axis)
     }
 
     /// The inclusive cumulative maximum along `axis`, in the tensor's type; the shape is unchanged. From the first NaN
-    /// on all
-    /// are NaN. An empty axis stays empty.
+    /// on all are NaN. An empty axis stays empty.
     pub fn cummax(&self, axis: isize) -> Self {
         self.scan(Running::Max, axis)
     }

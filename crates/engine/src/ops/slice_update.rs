@@ -38,10 +38,8 @@ impl Tensor {
     /// `y[start[0] + i, start[1] + j, ..] = source[i, j, ..]`.
     ///
     /// `start` has one index per axis. The source has this tensor's rank, lies inside it and is converted to its type;
-    /// shape
-    /// and type are unchanged. An empty source changes nothing. This tensor is updated in place if it has no other use,
-    /// so
-    /// that a cache grows without copies.
+    /// shape and type are unchanged. An empty source changes nothing. This tensor is updated in place if it has no
+    /// other use, so that a cache grows without copies.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};
@@ -58,11 +56,7 @@ impl Tensor {
             if start.len() != self.rank() {
                 return Err(Error::Invalid {
                     op: "slice_update",
-                    reason: format!(
-                        "{} start indices for {} axes",
-                        start.len(),
-                        self.rank()
-                    ),
+                    reason: format!("{} start indices for {} axes", start.len(), self.rank()),
                 });
             }
             let mut op = SliceUpdate {

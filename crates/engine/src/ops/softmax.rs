@@ -51,10 +51,9 @@ impl Tensor {
     /// `exp(x) / sum(exp(x))` along an axis. The maximum is subtracted first, so that nothing overflows:
     /// `exp(x - max(x)) / sum(exp(x - max(x)))`.
     ///
-    /// Shape: unchanged. Type: floats are kept, integers and booleans become floats
-    /// ([`DType::to_float`]). `f16` and `bf16` are computed in `f32` and rounded once.
-    /// NaN: a NaN, a `+inf` or nothing but `-inf` along the axis makes all of it NaN, as in NumPy and
-    /// PyTorch; other `-inf` become 0. Empty: stays empty.
+    /// Shape: unchanged. Type: floats are kept, integers and booleans become floats ([`DType::to_float`]). `f16` and
+    /// `bf16` are computed in `f32` and rounded once. NaN: a NaN, a `+inf` or nothing but `-inf` along the axis makes
+    /// all of it NaN, as in NumPy and PyTorch; other `-inf` become 0. Empty: stays empty.
     ///
     /// ```
     /// # use bessemer::Tensor;

@@ -5,8 +5,7 @@ use crate::Tensor;
 
 impl Tensor {
     /// SwiGLU, the activation of Llama's layers: `silu(gate) * up`, where this is the gate. A formula of elementwise
-    /// ops,
-    /// which are fused with those around it.
+    /// ops, which are fused with those around it.
     ///
     /// Shape: both broadcast. Type: the float that both promote to; `f16` and `bf16` are computed in `f32` and
     /// rounded once. NaN: where either is NaN. Empty: stays empty.

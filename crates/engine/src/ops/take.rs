@@ -40,8 +40,7 @@ impl Tensor {
     /// `y[a.., i.., b..] = x[a.., indices[i..], b..]`.
     ///
     /// The shape of `indices`, which may have any rank, replaces the axis; the type is unchanged. Indices are integers
-    /// of any
-    /// type; negative ones count from the end; one out of range is an error on evaluation.
+    /// of any type; negative ones count from the end; one out of range is an error on evaluation.
     ///
     /// ```
     /// # use bessemer::Tensor;
@@ -63,8 +62,7 @@ impl Tensor {
     /// The elements where `mask` is true, in row-major order, as one axis.
     ///
     /// The mask must be of type `bool` and is broadcast to this tensor's shape. It is evaluated immediately, since the
-    /// shape of
-    /// the result depends on it; the elements are not. The type is unchanged.
+    /// shape of the result depends on it; the elements are not. The type is unchanged.
     pub fn masked_select(&self, mask: &Self) -> Self {
         if self.check().is_err() {
             return self.clone();

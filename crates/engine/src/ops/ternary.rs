@@ -102,11 +102,11 @@ impl Tensor {
                 let dtype = b.promote(&c);
                 let (b, c) = (b.cast(name, dtype)?, c.cast(name, dtype)?);
                 return Ok(Self::apply(op, &[self, &b, &c]));
-                }
-                let first = Operand::from(self);
-                let dtype = DType::promote(first.promote(&b), first.promote(&c));
-                let (b, c) = (b.cast(name, dtype)?, c.cast(name, dtype)?);
-                Ok(Self::apply(op, &[&self.cast(dtype), &b, &c]))
+            }
+            let first = Operand::from(self);
+            let dtype = DType::promote(first.promote(&b), first.promote(&c));
+            let (b, c) = (b.cast(name, dtype)?, c.cast(name, dtype)?);
+            Ok(Self::apply(op, &[&self.cast(dtype), &b, &c]))
         })
     }
 }

@@ -31,12 +31,10 @@ impl Rule for TopK {
 
 impl Tensor {
     /// The `k` largest elements along `axis` in descending order, or without `largest` the `k` smallest in ascending
-    /// order,
-    /// and their indices as `i64`: `(values, indices)`.
+    /// order, and their indices as `i64`: `(values, indices)`.
     ///
     /// The axis has length `k` in both; `k` may be 0 but not more than the length of the axis. Equal elements are
-    /// ordered by
-    /// index. NaN is larger than all numbers, as in [`Tensor::sort`].
+    /// ordered by index. NaN is larger than all numbers, as in [`Tensor::sort`].
     ///
     /// ```
     /// # use bessemer::Tensor;

@@ -31,16 +31,14 @@ impl Rule for Triangle {
 
 impl Tensor {
     /// The lower triangle of each matrix, the last two axes: the elements with `column - row <= k`, 0 elsewhere. Shape
-    /// and
-    /// type are unchanged.
+    /// and type are unchanged.
     pub fn tril(&self, k: isize) -> Self {
         let (upper, diagonal) = (false, k);
         Self::apply(Triangle { upper, diagonal }, &[self])
     }
 
     /// The upper triangle of each matrix, the last two axes: the elements with `column - row >= k`, 0 elsewhere. Shape
-    /// and
-    /// type are unchanged.
+    /// and type are unchanged.
     pub fn triu(&self, k: isize) -> Self {
         let (upper, diagonal) = (true, k);
         Self::apply(Triangle { upper, diagonal }, &[self])

@@ -5,12 +5,10 @@ use crate::{Error, Shape, Tensor};
 
 impl Tensor {
     /// Nearest-neighbour upsampling of the axes after batch and channels: `[n, c, h, w]` becomes
-    /// `[n, c, scale * h, scale * w]`,
-    /// and `[n, c, l]` `[n, c, scale * l]`.
+    /// `[n, c, scale * h, scale * w]`, and `[n, c, l]` `[n, c, scale * l]`.
     ///
     /// Shape: at most three axes are upsampled. Type: unchanged. A broadcast and one copy. Empty: stays empty; a scale
-    /// of
-    /// 0 is an error.
+    /// of 0 is an error.
     ///
     /// ```
     /// # use bessemer::Tensor;

@@ -20,10 +20,8 @@ const EDGE_ELEMENTS: usize = 3;
 const LINE_COLUMNS: usize = 75;
 
 /// Evaluates the tensor and shows its elements as NumPy's `str` does: aligned columns, floats with the shortest digits
-/// that
-/// identify them but at most 8 after the point, in scientific notation if their range requires it. Above 1000 elements
-/// only
-/// three at each end of an axis are shown, and only those are read.
+/// that identify them but at most 8 after the point, in scientific notation if their range requires it. Above 1000
+/// elements only three at each end of an axis are shown, and only those are read.
 ///
 /// - A tensor of rank 0 is shown as a plain number, for example a loss.
 /// - `{:.3}` shows floats with exactly 3 digits after the point.

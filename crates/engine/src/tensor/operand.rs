@@ -43,8 +43,7 @@ impl Operand {
 
 thread_local! {
     /// Recently used scalar operands: programs use the same ones again and again, and making a node for one takes as
-    /// long
-    /// as a small op.
+    /// long as a small op.
     static SCALAR_CACHE: RefCell<[Option<Tensor>; 8]> = const { RefCell::new([const { None }; 8]) };
 }
 

@@ -11,8 +11,7 @@ impl Tensor {
     }
 
     /// Reshapes to another shape with the same number of elements, in row-major order. A view if strides can express
-    /// it,
-    /// otherwise a copy.
+    /// it, otherwise a copy.
     pub fn reshape(&self, shape: impl IntoShape) -> Self {
         if self.check().is_err() {
             return self.clone();
@@ -74,8 +73,7 @@ impl Tensor {
 
     /// Selects every `step`th element of an axis from `start` up to but not including `stop`, as Python's
     /// `start:stop:step`: negative bounds count from the end, bounds out of range are clamped, `None` is the first or
-    /// last
-    /// bound in the direction of `step`.
+    /// last bound in the direction of `step`.
     ///
     /// ```
     /// # use bessemer::{DType, Tensor};
@@ -207,8 +205,7 @@ impl Tensor {
     }
 
     /// The diagonal of axes `a` and `b`, as the last axis: the elements whose index along `b` is their index along `a`
-    /// plus
-    /// `offset`.
+    /// plus `offset`.
     pub fn diagonal(&self, offset: isize, a: isize, b: isize) -> Self {
         self.view(|l| {
             let (a, b) = (

@@ -1,6 +1,5 @@
 //! The cost of a token: exact numbers, stored in `decoder.txt`;
-//! `BESSEMER_BLESS=1 cargo test -p bessemer --test decoder`
-//! updates them.
+//! `BESSEMER_BLESS=1 cargo test -p bessemer --test decoder` updates them.
 
 use std::fmt::Write as _;
 
@@ -125,8 +124,11 @@ fn token_costs_match_decoder_txt() {
                 counts.bytes_written,
             )
             .unwrap();
-            let most = if family.has_head_norms { 8.0 } else { 6.0 };
-            assert!(a_layer <= most, "{name}: {a_layer} launches a layer");
+            let max_launches = if family.has_head_norms { 8.0 } else { 6.0 };
+            assert!(
+                a_layer <= max_launches,
+                "{name}: {a_layer} launches a layer"
+            );
             assert!(over <= 1.02, "{name} reads {over} of what it needs");
 
             // The same, as requested from the device step by step.
@@ -177,8 +179,8 @@ fn batches(table: &mut String) {
                 tokens: &vec![1; count],
                 logits: Logits::Last,
             };
-            let taken = decoder.forward(&mut sequences, &[run], &mut Vec::new());
-            taken.unwrap();
+            let outcome = decoder.forward(&mut sequences, &[run], &mut Vec::new());
+            outcome.unwrap();
             let asked = noop::record(hal).unwrap().counts;
             assert_eq!(asked.dispatches, counts.launches as u64);
             assert_eq!((asked.copies, asked.fills), (0, 0));

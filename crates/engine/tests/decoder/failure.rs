@@ -37,7 +37,7 @@ fn text(
     let mut to = Vec::new();
     if let Err(error) = decoder.forward(sequences, &[run], &mut to) {
         again(error);
-        assert_eq!(sequences.len(0), 0, "what it held");
+        assert_eq!(sequences.len(0), 0, "cached positions");
         decoder.forward(sequences, &[run], &mut to)?;
     }
     let mut pending = match decoder.choose(sequences, 0, &mut sampler) {
@@ -53,7 +53,7 @@ fn text(
             Ok(step) => pending.push(step),
             Err(error) => {
                 again(error);
-                assert_eq!(sequences.len(0), PROMPT.len() + i, "what it held");
+                assert_eq!(sequences.len(0), PROMPT.len() + i, "cached positions");
                 pending.push(decoder.step(sequences, 0, &mut sampler)?);
             }
         }
@@ -90,12 +90,12 @@ fn a_token_allocates_nothing() {
     let expected = text(&decoder, &mut sequences, &mut 0).unwrap();
     sequences.truncate(0, 0).unwrap();
     let hal = device.hal().unwrap();
-    let held = hal.allocated_bytes();
+    let allocated = hal.allocated_bytes();
     hal.fail_allocation(1);
     let found = text(&decoder, &mut sequences, &mut 0).unwrap();
     hal.fail_allocation(0);
     assert_eq!(found, expected);
-    assert_eq!(hal.allocated_bytes(), held);
+    assert_eq!(hal.allocated_bytes(), allocated);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use bessemer_testing::transformer::{Family, Reference};
 use super::{decoder, forward, steady_decoder, tokens};
 
 /// The index of the maximum.
-fn greatest(logits: &[f64]) -> u32 {
+fn argmax(logits: &[f64]) -> u32 {
     let mut best = 0;
     for (i, l) in logits.iter().enumerate() {
         if *l > logits[best] {
@@ -25,9 +25,9 @@ fn expected(decoder: &Decoder, prompt: &[u32], count: usize) -> Vec<u32> {
     for &token in prompt {
         logits = reference.take(token);
     }
-    let mut text = vec![greatest(&logits)];
+    let mut text = vec![argmax(&logits)];
     while text.len() < count {
-        text.push(greatest(&reference.take(text[text.len() - 1])));
+        text.push(argmax(&reference.take(text[text.len() - 1])));
     }
     text
 }
@@ -68,7 +68,7 @@ fn a_step_is_a_forward_pass_and_a_sample() {
         // The same through the host.
         let logits = forward(&decoder, &mut walked, 0, &[last]);
         let wide: Vec<f64> = logits.iter().map(|&l| f64::from(l)).collect();
-        last = greatest(&wide);
+        last = argmax(&wide);
         assert_eq!(by_step.wait().unwrap(), last);
     }
     // The caches are bit-identical.

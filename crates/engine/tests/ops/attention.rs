@@ -306,8 +306,8 @@ fn cache_views_and_transposed_heads_are_read_in_place() {
     for [q, k, v] in tensors(&inputs) {
         let transposed = k.transpose(1, 2).contiguous().transpose(1, 2);
         truth.judge(&q.attention(&transposed, &v, &options));
-        let turned = q.t().contiguous().t();
-        truth.judge(&turned.attention(&k, &v, &options));
+        let strided = q.t().contiguous().t();
+        truth.judge(&strided.attention(&k, &v, &options));
         // A cache with spare capacity: positions past its length must not be read.
         let room = Tensor::full([2, 2, 14, 16], f64::NAN, q.dtype());
         let cache = |x: &Tensor| Tensor::concat(&[x, &room], 2).narrow(2, 0, 50);
@@ -435,7 +435,7 @@ fn rejects_mismatched_shapes() {
 
 mod against_the_reference {
     use bessemer::{AttentionOptions, DType};
-    use bessemer_testing::case::{Fill, Input, Placement, check};
+    use bessemer_testing::case::{Fill, Input, LayoutKind, check};
     use bessemer_testing::layout::agree;
     use bessemer_testing::random::Rng;
     use bessemer_testing::reference::attention::{Options, attention};
@@ -457,7 +457,7 @@ mod against_the_reference {
         window: Option<usize>,
         softcap: Option<f64>,
         queries: usize,
-        placement: Placement,
+        layout: LayoutKind,
     }
 
     fn judge(choice: Choice, seed: u64) -> Result<(), String> {
@@ -472,9 +472,9 @@ mod against_the_reference {
         let mut number = 0;
         let mut part = |shape: &[usize], dtype, fill| {
             number += 1;
-            let any = rng.pick(&Placement::ALL);
-            let placement = if number - 1 == chosen {
-                choice.placement
+            let any = rng.pick(&LayoutKind::ALL);
+            let layout = if number - 1 == chosen {
+                choice.layout
             } else {
                 any
             };
@@ -482,7 +482,7 @@ mod against_the_reference {
                 dtype,
                 shape: shape.to_vec(),
                 fill,
-                placement,
+                layout,
                 seed: rng.bits(),
             }
         };
@@ -512,8 +512,7 @@ mod against_the_reference {
         };
         let expected = attention(&q.array(), &k.array(), &v.array(), &reference);
         // A change of a score by e is a relative change of e in a weight: the bound is of the values' magnitudes, times
-        // the
-        // magnitudes of the products in a score.
+        // the magnitudes of the products in a score.
         let size_of = attention(&q.array(), &k.array(), &v.array().magnitudes(), &reference);
         let given = AttentionOptions {
             scale: options.scale,
@@ -547,7 +546,7 @@ mod against_the_reference {
                 // The 16 cases of a mask have each of the 8 layouts twice, and each of the 3 soft caps.
                 softcap: [None, Some(2.0), Some(30.0)][i % 3],
                 queries,
-                placement: Placement::ALL[i % Placement::ALL.len()],
+                layout: LayoutKind::ALL[i % LayoutKind::ALL.len()],
             })
     }
 

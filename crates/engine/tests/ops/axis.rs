@@ -3,8 +3,8 @@
 use bessemer::{DType, Tensor};
 use bessemer_testing::Array;
 use bessemer_testing::array::count;
-use bessemer_testing::case::{Fill, Input, Placement, check, input, shape};
-use bessemer_testing::layout::place;
+use bessemer_testing::case::{Fill, Input, LayoutKind, check, input, shape};
+use bessemer_testing::layout::lay_out;
 use bessemer_testing::number::{Value, range};
 use bessemer_testing::random::Rng;
 use proptest::prelude::{Just, Strategy};
@@ -52,14 +52,14 @@ pub(crate) fn in_all_sizes(
 }
 
 /// The index of an axis of the case.
-pub(crate) fn place_of(case: &Input, axis: isize) -> usize {
+pub(crate) fn axis_index(case: &Input, axis: isize) -> usize {
     axis.rem_euclid(case.shape.len() as isize) as usize
 }
 
 /// Another tensor, with any values in any layout.
 pub(crate) fn another(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Input {
     Input {
-        placement: rng.pick(&Placement::ALL),
+        layout: rng.pick(&LayoutKind::ALL),
         ..Input::new(dtype, shape, rng.pick(&Fill::ALL), rng.bits())
     }
 }
@@ -70,9 +70,9 @@ pub(crate) fn another_of(case: &Input, salt: u64, shape: &[usize]) -> Input {
     Input {
         shape: shape.to_vec(),
         // Simple cases stay simple when they are shrunk.
-        placement: match case.placement {
-            Placement::Contiguous => Placement::Contiguous,
-            _ => rng.pick(&Placement::ALL),
+        layout: match case.layout {
+            LayoutKind::Contiguous => LayoutKind::Contiguous,
+            _ => rng.pick(&LayoutKind::ALL),
         },
         seed: rng.bits(),
         ..case.clone()
@@ -122,7 +122,7 @@ pub(crate) fn indices(rng: &mut Rng, shape: &[usize], len: usize) -> (Array, Ten
     };
     let values: Vec<_> = (0..count(&single)).map(|_| next()).collect();
     let x = Array::new(dtype, &single, values).broadcast_to(shape);
-    let t = place(&x, &placed);
+    let t = lay_out(&x, &placed);
     (x, t)
 }
 

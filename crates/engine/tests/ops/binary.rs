@@ -20,7 +20,7 @@ fn pairs(
 fn every_function_type_and_layout_matches_the_reference() {
     for &f in Binary::ALL {
         for dtype in DType::ALL {
-            if f.meeting(dtype, dtype).is_none() {
+            if f.operand_dtype(dtype, dtype).is_none() {
                 let x = Tensor::ones([2], dtype);
                 let y = f.call(&x, &x);
                 assert!(
@@ -53,7 +53,7 @@ fn operands_promote_as_in_numpy() {
             pairs(&DType::ALL, &DType::ALL),
             |[a, b]| {
                 let y = f.call(&a.tensor(), &b.tensor());
-                if f.meeting(a.dtype, b.dtype).is_none() {
+                if f.operand_dtype(a.dtype, b.dtype).is_none() {
                     return match y.check() {
                         Err(Error::BadDType { .. }) => Ok(()),
                         other => Err(format!("expected an error, got {other:?}")),
@@ -72,7 +72,7 @@ fn rejects_shapes_that_do_not_broadcast() {
         Tensor::ones([2], DType::F32),
     );
     for &f in Binary::ALL {
-        let error = match f.meeting(DType::F32, DType::F32) {
+        let error = match f.operand_dtype(DType::F32, DType::F32) {
             Some(_) => f.call(&a, &b).to_vec::<f32>().unwrap_err(),
             None => continue,
         };

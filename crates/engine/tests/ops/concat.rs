@@ -142,7 +142,7 @@ mod against_the_reference {
     use bessemer_testing::layout::same;
     use bessemer_testing::reference::arrange::{concat, roll, split, stack};
 
-    use crate::axis::{along_an_axis, another, in_all_sizes, often, place_of};
+    use crate::axis::{along_an_axis, another, axis_index, in_all_sizes, often};
 
     fn agree(
         inputs: &[Input],
@@ -164,7 +164,7 @@ mod against_the_reference {
             let mut inputs = vec![case.clone()];
             for _ in 0..rng.below(4) {
                 let mut shape = case.shape.clone();
-                shape[place_of(case, axis)] = rng.below(9);
+                shape[axis_index(case, axis)] = rng.below(9);
                 let dtype = often(rng, case.dtype);
                 inputs.push(another(rng, dtype, &shape));
             }
@@ -189,7 +189,7 @@ mod against_the_reference {
     #[test]
     fn split_of_every_type_layout_and_axis_is_right() {
         along_an_axis("split", &Fill::ALL, 500, |case, axis, rng| {
-            let len = case.shape[place_of(case, axis)];
+            let len = case.shape[axis_index(case, axis)];
             let first = rng.below(len + 1);
             let second = rng.below(len - first + 1);
             let sizes = [first, second, len - first - second];

@@ -41,7 +41,7 @@ fn every_layout_of_every_type_is_flipped() {
     crate::axis::in_all_sizes("flip", 500, |case, axis, rng| {
         let mut axes = vec![axis];
         for other in 0..case.shape.len() as isize {
-            if other != crate::axis::place_of(case, axis) as isize && rng.one_in(3) {
+            if other != crate::axis::axis_index(case, axis) as isize && rng.one_in(3) {
                 axes.push(other);
             }
         }

@@ -28,8 +28,7 @@ pub(crate) fn numbers(seed: u64, count: usize) -> Vec<f64> {
 }
 
 /// Rows of [`numbers`], of which every other one, from the first on, is so small that an eps of 1e-5 is half of its
-/// mean
-/// square: a norm without eps is wrong by a fifth there.
+/// mean square: a norm without eps is wrong by a fifth there.
 pub(crate) fn small_and_large_rows(seed: u64, rows: usize, len: usize) -> Vec<f64> {
     let mut x = numbers(seed, rows * len);
     for row in x.chunks_mut(len).step_by(2) {
@@ -49,8 +48,7 @@ pub(crate) fn values(x: &Tensor) -> Vec<f64> {
 }
 
 /// Fails if elements differ from the exact values by more than the table allows for the op. `size` is what the bound of
-/// a
-/// sum is relative to: the op on absolute values; 1, if there is none.
+/// a sum is relative to: the op on absolute values; 1, if there is none.
 #[track_caller]
 pub(crate) fn assert_agrees(
     op: &str,

@@ -90,7 +90,7 @@ fn rejects_invalid_formulas() {
 
 mod against_the_reference {
     use bessemer::{DType, Tensor};
-    use bessemer_testing::case::{Fill, Input, Placement};
+    use bessemer_testing::case::{Fill, Input, LayoutKind};
     use bessemer_testing::layout::agree;
     use bessemer_testing::random::Rng;
     use bessemer_testing::reference::einsum::einsum;
@@ -139,7 +139,7 @@ mod against_the_reference {
                                 .map(|c| lengths[usize::from(c - b'a')])
                                 .collect(),
                             fill: Fill::Small,
-                            placement: rng.pick(&Placement::ALL),
+                            layout: rng.pick(&LayoutKind::ALL),
                             seed: rng.bits(),
                         })
                         .collect();

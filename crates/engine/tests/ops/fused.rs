@@ -42,7 +42,7 @@ fn a_fused_chain_is_bit_identical_to_its_steps() {
     let cases = (inputs(), 1..12_usize, proptest::prelude::any::<u64>());
     check("chains", compiled(600), cases, |(inputs, steps, seed)| {
         let tensors = || [inputs[0].tensor(), inputs[1].tensor(), inputs[2].tensor()];
-        let at_once = array(&formula(&tensors(), *steps, *seed, |_| {}))?;
+        let fused = array(&formula(&tensors(), *steps, *seed, |_| {}))?;
         let stepwise = array(&formula(&tensors(), *steps, *seed, |t| {
             t.eval().expect("a step");
         }))?;
@@ -53,10 +53,10 @@ fn a_fused_chain_is_bit_identical_to_its_steps() {
                 .map(|f| if f.is_nan() { u64::MAX } else { f.to_bits() })
                 .collect()
         };
-        if at_once.dtype == stepwise.dtype && bits(&at_once) == bits(&stepwise) {
+        if fused.dtype == stepwise.dtype && bits(&fused) == bits(&stepwise) {
             return Ok(());
         }
-        Err(format!("at once {at_once:?}\nin steps {stepwise:?}"))
+        Err(format!("fused {fused:?}\nstep by step {stepwise:?}"))
     });
 }
 

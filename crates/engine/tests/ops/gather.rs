@@ -64,14 +64,14 @@ mod against_the_reference {
     use bessemer_testing::layout::same;
     use bessemer_testing::reference::index::gather;
 
-    use crate::axis::{in_all_sizes, indices, place_of, some_of};
+    use crate::axis::{axis_index, in_all_sizes, indices, some_of};
 
     #[test]
     fn every_type_layout_and_axis_is_right() {
         in_all_sizes("gather", 500, |case, axis, rng| {
             let mut shape = case.shape.clone();
-            let len = std::mem::take(&mut shape[place_of(case, axis)]);
-            shape[place_of(case, axis)] = some_of(rng, len);
+            let len = std::mem::take(&mut shape[axis_index(case, axis)]);
+            shape[axis_index(case, axis)] = some_of(rng, len);
             let (i, at) = indices(rng, &shape, len);
             same(
                 &case.tensor().gather(axis, &at),

@@ -34,12 +34,12 @@ fn pairs(dtypes: &[DType]) -> impl Strategy<Value = [Input; 2]> + use<> {
     (size(), size(), size(), batches, forms, select(dtypes)).prop_flat_map(
         |(m, n, k, (left, right), form, dtype)| {
             // The reference is slow: only small matrices are batched.
-            let most = if left.is_empty() && right.is_empty() {
+            let max_count = if left.is_empty() && right.is_empty() {
                 129
             } else {
                 17
             };
-            let (m, n, k) = (m.min(most), n.min(most), k.min(most));
+            let (m, n, k) = (m.min(max_count), n.min(max_count), k.min(max_count));
             let (mut a, mut b) = ([left, vec![m, k]].concat(), [right, vec![k, n]].concat());
             if form.starts_with('v') {
                 a = vec![k];
@@ -47,8 +47,8 @@ fn pairs(dtypes: &[DType]) -> impl Strategy<Value = [Input; 2]> + use<> {
             if form.ends_with('v') {
                 b = vec![k];
             }
-            let a = input(&[dtype], &Fill::TAME, Just(a));
-            let b = input(&[dtype], &Fill::TAME, Just(b));
+            let a = input(&[dtype], &Fill::IN_RANGE, Just(a));
+            let b = input(&[dtype], &Fill::IN_RANGE, Just(b));
             (a, b).prop_map(|(a, b)| [a, b])
         },
     )
@@ -136,8 +136,8 @@ fn gemm_scales_and_adds() {
 }
 
 /// A factor, stored as its transpose or not.
-fn stored(t: &Tensor, turned: bool) -> Tensor {
-    if turned {
+fn stored(t: &Tensor, is_transposed: bool) -> Tensor {
+    if is_transposed {
         t.transpose(-1, -2).contiguous().transpose(-1, -2)
     } else {
         t.contiguous()
@@ -193,10 +193,10 @@ fn judge_all(shapes: &[(&[usize], &[usize])]) {
         let sizes = Array::floats(DType::F64, &shape, &sizes);
         let [a, b] = [(&x, left), (&y, right)]
             .map(|(v, shape)| Tensor::from_vec(v.iter().map(|&v| v as f32).collect(), shape));
-        for way in 0..4 {
-            let dtype = [DType::F32, DType::F16, DType::BF16][(seed + way) % 3];
-            let got =
-                stored(&a.cast(dtype), way % 2 == 1).matmul(&stored(&b.cast(dtype), way / 2 == 1));
+        for storage in 0..4 {
+            let dtype = [DType::F32, DType::F16, DType::BF16][(seed + storage) % 3];
+            let got = stored(&a.cast(dtype), storage % 2 == 1)
+                .matmul(&stored(&b.cast(dtype), storage / 2 == 1));
             let expected = Array::floats(dtype, &shape, &expected);
             agree(
                 "matmul",
@@ -205,7 +205,7 @@ fn judge_all(shapes: &[(&[usize], &[usize])]) {
                 &expected,
                 Some(&sizes),
             )
-            .unwrap_or_else(|e| panic!("{dtype} {left:?} {right:?} stored as {way}: {e}"));
+            .unwrap_or_else(|e| panic!("{dtype} {left:?} {right:?} storage {storage}: {e}"));
         }
     }
 }
@@ -263,7 +263,7 @@ fn split_k_is_right() {
 
 #[test]
 fn split_k_of_integers_is_exact() {
-    let few = |shape: [usize; 2]| {
+    let small_integers = |shape: [usize; 2]| {
         let count = shape[0] * shape[1];
         Tensor::from_vec(
             (0..count).map(|i| ((i * 31) % 7) as f32 - 3.0).collect(),
@@ -271,11 +271,11 @@ fn split_k_of_integers_is_exact() {
         )
     };
     for (m, n) in [(40, 40), (1, 50), (50, 3), (1, 1)] {
-        let (a, b) = (few([m, 4096]), few([4096, n]));
+        let (a, b) = (small_integers([m, 4096]), small_integers([4096, n]));
         let whole = a.matmul(&b);
         let parts = (0..16).map(|i| a.narrow(1, i * 256, 256).matmul(&b.narrow(0, i * 256, 256)));
-        let joined = parts.reduce(|x, y| x + y).unwrap();
-        assert_eq!(whole.to_vec::<f32>(), joined.to_vec::<f32>(), "{m} {n}");
+        let sum = parts.reduce(|x, y| x + y).unwrap();
+        assert_eq!(whole.to_vec::<f32>(), sum.to_vec::<f32>(), "{m} {n}");
     }
 }
 

@@ -12,8 +12,8 @@ fn every_type_matches_the_reference() {
         let sizes = (select(&SIZES[..]), select(&SIZES[..]));
         let cases = sizes.prop_flat_map(move |(m, n)| {
             (
-                input(&[dtype], &Fill::TAME, Just(vec![m])),
-                input(&[dtype], &Fill::TAME, Just(vec![n])),
+                input(&[dtype], &Fill::IN_RANGE, Just(vec![m])),
+                input(&[dtype], &Fill::IN_RANGE, Just(vec![n])),
             )
         });
         check(&format!("outer of {dtype}"), 30, cases, |(a, b)| {

@@ -120,8 +120,8 @@ mod against_the_reference {
             let size = || select(&SIZES[..]);
             let cases = (size(), size(), size()).prop_flat_map(move |(m, k, n)| {
                 (
-                    input(&[dtype], &Fill::TAME, Just(vec![m, k])),
-                    input(&[dtype], &Fill::TAME, Just(vec![k, n])),
+                    input(&[dtype], &Fill::IN_RANGE, Just(vec![m, k])),
+                    input(&[dtype], &Fill::IN_RANGE, Just(vec![k, n])),
                 )
             });
             check(&format!("matmul_packed of {dtype}"), 30, cases, |(a, b)| {

@@ -60,7 +60,7 @@ mod against_the_reference {
             let value = case.fill.value(case.dtype, rng);
             let t = case.tensor();
             let got = match case.dtype.kind() {
-                Kind::Bool => t.pad(&widths, value.truth()),
+                Kind::Bool => t.pad(&widths, value.is_nonzero()),
                 Kind::Float => t.pad(&widths, value.float()),
                 Kind::Int if case.dtype == DType::U64 => t.pad(&widths, value.int() as u64),
                 Kind::Int => t.pad(&widths, value.int() as i64),

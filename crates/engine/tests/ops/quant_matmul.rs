@@ -398,8 +398,8 @@ fn unit_vectors_reproduce_the_weights_of_every_format() {
         let matrix = any_matrix(weights, [19, cols], 41);
         let expected = rows_of(&matrix);
         // Products with unit vectors are the weights, apart from the sign of zero: all of them by tiles, some by rows.
-        let few: Vec<usize> = (0..4).map(|i| (i * 167 + 11) % cols).collect();
-        for picks in [(0..cols).collect(), few] {
+        let columns: Vec<usize> = (0..4).map(|i| (i * 167 + 11) % cols).collect();
+        for picks in [(0..cols).collect(), columns] {
             let mut x = vec![0.0_f32; picks.len() * cols];
             for (x, &pick) in x.chunks_mut(cols).zip(&picks) {
                 x[pick] = 1.0;

@@ -61,15 +61,15 @@ fn views() -> Vec<(&'static str, Tensor)> {
     vec![
         ("plain", base.clone()),
         ("permuted", base.permute(&[2, 0, 1])),
-        ("turned", base.flip(&[0, 2])),
+        ("flipped", base.flip(&[0, 2])),
         ("every third", base.slice(2, 1, None, 3)),
         ("a part", base.slice(1, 2, 7, 1)),
         ("broadcast", base.index(0, 3).broadcast_to([4, 9, 130])),
         ("wide", wide.clone()),
-        ("wide and turned", wide.t()),
+        ("wide and transposed", wide.t()),
         ("tall", tall),
         ("large", large.clone()),
-        ("large and turned", large.t()),
+        ("large and transposed", large.t()),
         ("one", base.index(0, 0).index(0, 0).index(0, 0)),
     ]
 }
@@ -719,8 +719,8 @@ pub(crate) mod against_the_reference {
 
     #[test]
     fn sums_and_means_of_every_type_and_axes_match_the_reference() {
-        every_type(Reduce::Sum, &Fill::TAME);
-        every_type(Reduce::Mean, &Fill::TAME);
+        every_type(Reduce::Sum, &Fill::IN_RANGE);
+        every_type(Reduce::Mean, &Fill::IN_RANGE);
     }
 
     #[test]
@@ -734,7 +734,7 @@ pub(crate) mod against_the_reference {
         for dtype in DType::ALL {
             // Longer products of floats overflow.
             let name = format!("prod of {dtype}");
-            check(&name, 40, cases(&[dtype], &Fill::TAME, 40), |case| {
+            check(&name, 40, cases(&[dtype], &Fill::IN_RANGE, 40), |case| {
                 judge(Reduce::Prod, case)
             });
         }

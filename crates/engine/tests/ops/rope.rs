@@ -19,8 +19,7 @@ fn reference(x: &[f64], dim: usize, at: &[f64], f: &[f64], style: RopeStyle) -> 
 }
 
 /// Compares rotated values of magnitude up to 4 with exact ones: neither of a pair exceeds the sum of both. `reach` is
-/// the
-/// largest angle.
+/// the largest angle.
 #[track_caller]
 fn judge(y: &Tensor, expected: &[f64], reach: usize) {
     assert_agrees("rope", reach, y, expected, Some(&vec![8.0; expected.len()]));
@@ -180,8 +179,8 @@ fn tables_accept_given_frequencies() {
     let x = numbers(6, 3 * 4);
     let table = Tensor::from_slice(&[0.5_f32, 0.25], [2]);
     let table = RopeTable::new(&table, RopeStyle::HalfSplit, 2.0).unwrap();
-    let turned = reference(&x, 4, &[1.0, 2.0, 3.0], &[0.5, 0.25], RopeStyle::HalfSplit);
-    let expected: Vec<f64> = turned.iter().map(|v| v * 2.0).collect();
+    let rotated = reference(&x, 4, &[1.0, 2.0, 3.0], &[0.5, 0.25], RopeStyle::HalfSplit);
+    let expected: Vec<f64> = rotated.iter().map(|v| v * 2.0).collect();
     for t in in_every_float(&x, &[3, 4]) {
         judge(&t.rope_with(&table, 1), &expected, 2);
     }
@@ -221,7 +220,7 @@ fn rejects_invalid_options_and_shapes() {
 
 mod against_the_reference {
     use bessemer::{DType, RopeOptions, RopeScaling, RopeStyle, Tensor};
-    use bessemer_testing::case::{Fill, Input, Placement};
+    use bessemer_testing::case::{Fill, Input, LayoutKind};
     use bessemer_testing::layout::agree;
     use bessemer_testing::random::Rng;
     use bessemer_testing::reference::rope::{
@@ -287,7 +286,7 @@ mod against_the_reference {
             dtype,
             shape: shape.to_vec(),
             fill: Fill::Normal,
-            placement: rng.pick(&Placement::ALL),
+            layout: rng.pick(&LayoutKind::ALL),
             seed: rng.bits(),
         };
         let options = RopeOptions {

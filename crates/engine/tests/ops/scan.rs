@@ -109,14 +109,14 @@ mod against_the_reference {
     use bessemer_testing::layout::agree;
     use bessemer_testing::reference::scan::{cummax, cumprod, cumsum};
 
-    use crate::axis::{along_an_axis, place_of};
+    use crate::axis::{along_an_axis, axis_index};
 
     #[test]
     fn cumsum_of_every_type_layout_and_axis_is_right() {
-        along_an_axis("cumsum", &Fill::TAME, 400, |case, axis, _| {
+        along_an_axis("cumsum", &Fill::IN_RANGE, 400, |case, axis, _| {
             let (x, t) = (case.array(), case.tensor());
             let size = cumsum(&x.magnitudes(), axis);
-            let n = case.shape[place_of(case, axis)];
+            let n = case.shape[axis_index(case, axis)];
             agree("cumsum", n, &t.cumsum(axis), &cumsum(&x, axis), Some(&size))
         });
     }
@@ -124,8 +124,8 @@ mod against_the_reference {
     #[test]
     fn cumprod_of_every_type_layout_and_axis_is_right() {
         // Longer products of floats overflow.
-        along_an_axis("cumprod", &Fill::TAME, 40, |case, axis, _| {
-            let n = case.shape[place_of(case, axis)];
+        along_an_axis("cumprod", &Fill::IN_RANGE, 40, |case, axis, _| {
+            let n = case.shape[axis_index(case, axis)];
             let expected = cumprod(&case.array(), axis);
             agree("cumprod", n, &case.tensor().cumprod(axis), &expected, None)
         });

@@ -64,8 +64,8 @@ fn indices_out_of_range_are_errors_and_keep_the_input() {
 
 #[test]
 fn duplicates_are_applied_in_order_for_few_and_many_columns() {
-    // Few columns and many columns, with duplicate indices.
-    // The last cases have so many indices that they are sorted first.
+    // Few columns and many columns, with duplicate indices. The last cases have so many indices that they are sorted
+    // first.
     let cases = [
         (50, 1, 700),
         (7, 3, 100),
@@ -133,15 +133,15 @@ mod against_the_reference {
     use bessemer_testing::reference::arrange::narrow;
     use bessemer_testing::reference::index::{scatter, scatter_add};
 
-    use crate::axis::{another, in_all_sizes, indices, often, place_of, some_of};
+    use crate::axis::{another, axis_index, in_all_sizes, indices, often, some_of};
 
     #[test]
     fn every_type_layout_and_axis_is_right() {
         in_all_sizes("scatter", 500, |case, axis, rng| {
             let mut shape = case.shape.clone();
-            let len = shape[place_of(case, axis)];
+            let len = shape[axis_index(case, axis)];
             let n = some_of(rng, len);
-            shape[place_of(case, axis)] = n;
+            shape[axis_index(case, axis)] = n;
             let (i, at) = indices(rng, &shape, len);
             let dtype = often(rng, case.dtype);
             let source = another(rng, dtype, &shape);

@@ -185,12 +185,12 @@ mod against_the_reference {
     use bessemer_testing::layout::same;
     use bessemer_testing::reference::index::{masked_select, take};
 
-    use crate::axis::{another, in_all_sizes, indices, place_of, some_of};
+    use crate::axis::{another, axis_index, in_all_sizes, indices, some_of};
 
     #[test]
     fn take_of_every_type_layout_and_axis_is_right() {
         in_all_sizes("take", 500, |case, axis, rng| {
-            let len = case.shape[place_of(case, axis)];
+            let len = case.shape[axis_index(case, axis)];
             let shape = match rng.below(4) {
                 0 if len > 0 => vec![],
                 1 => vec![rng.below(3), some_of(rng, len)],
@@ -208,7 +208,7 @@ mod against_the_reference {
     fn masked_select_of_every_type_and_layout_is_right() {
         in_all_sizes("masked_select", 500, |case, axis, rng| {
             // A random number of trailing axes, some of them of length 1.
-            let own = &case.shape[place_of(case, axis) * rng.below(2)..];
+            let own = &case.shape[axis_index(case, axis) * rng.below(2)..];
             let shape: Vec<_> = own
                 .iter()
                 .map(|&n| if rng.one_in(4) { 1 } else { n })

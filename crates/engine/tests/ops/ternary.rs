@@ -105,7 +105,7 @@ fn lerp_interpolates_between_two_values() {
         check(
             &format!("lerp of {dtype}"),
             40,
-            triples(dtype, dtype, &Fill::TAME),
+            triples(dtype, dtype, &Fill::IN_RANGE),
             |[a, b, t]| {
                 let (x, y, z) = (a.array(), b.array(), t.array());
                 let expected = ternary::lerp(&x, &y, &z);

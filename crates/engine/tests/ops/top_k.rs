@@ -66,7 +66,7 @@ mod against_the_reference {
     use bessemer_testing::layout::same;
     use bessemer_testing::reference::sort::topk;
 
-    use crate::axis::{in_all_sizes, place_of};
+    use crate::axis::{axis_index, in_all_sizes};
 
     fn judge(case: &Input, k: usize, axis: isize, largest: bool) -> Result<(), String> {
         let (values, places) = case.tensor().topk(k, axis, largest);
@@ -78,7 +78,7 @@ mod against_the_reference {
     #[test]
     fn every_type_layout_and_axis_is_right() {
         in_all_sizes("topk", 700, |case, axis, rng| {
-            let k = rng.below(case.shape[place_of(case, axis)] + 1);
+            let k = rng.below(case.shape[axis_index(case, axis)] + 1);
             judge(case, k, axis, true)?;
             judge(case, k, axis, false)
         });

@@ -1,5 +1,5 @@
-//! Prints the instruction sets that this processor has and the CPU backend has kernels for, lowest first:
-//! what `BESSEMER_SIMD` takes, and after a `+` what is detected besides.
+//! Prints the SIMD levels of this processor that the CPU backend supports, lowest first: the values of `BESSEMER_SIMD`,
+//! and after a `+` further detected features.
 #![expect(clippy::print_stdout, reason = "a program that prints is meant to")]
 
 fn main() {

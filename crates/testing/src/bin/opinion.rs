@@ -1,8 +1,8 @@
-//! Runs ops that are described on the standard input, one JSON object a line, and answers likewise;
-//! `scripts/numpy-opinion` compares the answers with NumPy's.
+//! Runs ops that standard input describes, one JSON object per line, and prints the results in the same way;
+//! `scripts/numpy-opinion` compares them with NumPy's.
 //!
 //! A case is `{"op": "sum", "inputs": [{"dtype": "f32", "shape": [2], "bytes": "0000803f00000040",
-//! "permute": [0]}], "axes": [0], "keepdims": false}`; an answer is a tensor in the same form without
+//! "permute": [0]}], "axes": [0], "keepdims": false}`; a result is a tensor in the same form without
 //! `permute`, or `{"error": "…"}`.
 
 use std::io::{BufRead, Write};
@@ -98,7 +98,7 @@ fn write(y: &Tensor) -> Result<Value, String> {
     Ok(json!({ "dtype": y.dtype().name(), "shape": y.shape().to_vec(), "bytes": text }))
 }
 
-/// Calls the method of that name: with nothing, or with the second tensor.
+/// Calls the method with this name, without arguments or with the second tensor.
 macro_rules! method {
     ($op:expr, $x:expr; unary: $($one:ident)*; binary: $($two:ident)*;) => {
         match ($op, $x) {

@@ -1,15 +1,15 @@
-//! Joining, cutting, repeating and moving.
+//! Concatenation, splitting, repetition and data movement.
 
 use bessemer::DType;
 
 use crate::Array;
 use crate::number::Value;
 
-/// Arrays one after the other along an axis.
+/// Concatenates arrays along an axis.
 pub fn concat(arrays: &[&Array], axis: isize) -> Array {
     let first = arrays.first().expect("an array");
     let axis = first.axis(axis);
-    let dtype = meeting(arrays);
+    let dtype = promoted(arrays);
     let mut shape = first.shape.clone();
     shape[axis] = arrays.iter().map(|a| a.shape[axis]).sum();
     Array::from_fn(dtype, &shape, |i| {
@@ -24,7 +24,7 @@ pub fn concat(arrays: &[&Array], axis: isize) -> Array {
     })
 }
 
-/// Arrays of one shape side by side along a new axis.
+/// Stacks arrays of one shape along a new axis.
 pub fn stack(arrays: &[&Array], axis: isize) -> Array {
     let first = arrays.first().expect("an array");
     let axis = crate::array::axis_of(first.rank() + 1, axis);
@@ -34,12 +34,12 @@ pub fn stack(arrays: &[&Array], axis: isize) -> Array {
     concat(&wide.iter().collect::<Vec<_>>(), axis as isize)
 }
 
-fn meeting(arrays: &[&Array]) -> DType {
+fn promoted(arrays: &[&Array]) -> DType {
     let types = arrays.iter().map(|a| a.dtype);
     types.reduce(|a, b| a.promote(b)).expect("an array")
 }
 
-/// The part of an axis from `start` on.
+/// `len` slices of an axis from `start` on.
 pub fn narrow(x: &Array, axis: isize, start: usize, len: usize) -> Array {
     let axis = x.axis(axis);
     let mut shape = x.shape.clone();
@@ -51,7 +51,7 @@ pub fn narrow(x: &Array, axis: isize, start: usize, len: usize) -> Array {
     })
 }
 
-/// Parts of these lengths along an axis.
+/// Splits an axis into sections of these lengths.
 pub fn split(x: &Array, sizes: &[usize], axis: isize) -> Vec<Array> {
     let mut start = 0;
     sizes
@@ -63,7 +63,7 @@ pub fn split(x: &Array, sizes: &[usize], axis: isize) -> Vec<Array> {
         .collect()
 }
 
-/// Each slice along an axis `n` times in a row.
+/// Repeats each slice along an axis `n` times.
 pub fn repeat(x: &Array, n: usize, axis: isize) -> Array {
     let axis = x.axis(axis);
     let mut shape = x.shape.clone();
@@ -75,7 +75,7 @@ pub fn repeat(x: &Array, n: usize, axis: isize) -> Array {
     })
 }
 
-/// The whole array again and again along each axis; the shorter of shape and counts gets leading ones.
+/// Repeats the array along each axis; the shorter of shape and counts is padded with leading ones.
 pub fn tile(x: &Array, counts: &[usize]) -> Array {
     let rank = x.rank().max(counts.len());
     let wide = |short: &[usize]| [&vec![1; rank - short.len()][..], short].concat();
@@ -91,7 +91,7 @@ pub fn tile(x: &Array, counts: &[usize]) -> Array {
     })
 }
 
-/// `before` and `after` numbers equal to `value` around each axis.
+/// Pads each axis with `value` before and after.
 pub fn pad(x: &Array, widths: &[(usize, usize)], value: Value) -> Array {
     let shape: Vec<_> = x
         .shape
@@ -110,7 +110,7 @@ pub fn pad(x: &Array, widths: &[(usize, usize)], value: Value) -> Array {
     })
 }
 
-/// Each number `shift` places further along an axis, around its end.
+/// Rotates by `shift` positions along an axis.
 pub fn roll(x: &Array, shift: isize, axis: isize) -> Array {
     let axis = x.axis(axis);
     moved(x, &x.shape, |i| {
@@ -121,7 +121,7 @@ pub fn roll(x: &Array, shift: isize, axis: isize) -> Array {
     })
 }
 
-/// Backwards along these axes.
+/// Reverses these axes.
 pub fn flip(x: &Array, axes: &[isize]) -> Array {
     let axes: Vec<_> = axes.iter().map(|&a| x.axis(a)).collect();
     moved(x, &x.shape, |i| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_join_and_come_apart() {
+    fn split_inverts_concat() {
         let x = square();
         assert_eq!(concat(&[&x, &x], 1).to_ints(), [1, 2, 1, 2, 3, 4, 3, 4]);
         let s = stack(&[&x, &x], -1);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_repeat() {
+    fn repeat_and_tile_match_numpy() {
         let x = square();
         assert_eq!(repeat(&x, 2, 1).to_ints(), [1, 1, 2, 2, 3, 3, 4, 4]);
         assert_eq!(tile(&x, &[2]).to_ints(), [1, 2, 1, 2, 3, 4, 3, 4]);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_move() {
+    fn roll_flip_and_triangles_match_numpy() {
         let x = square();
         assert_eq!(roll(&x, 1, 1).to_ints(), [2, 1, 4, 3]);
         assert_eq!(roll(&x, -3, 0).to_ints(), [3, 4, 1, 2]);

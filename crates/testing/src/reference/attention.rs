@@ -1,25 +1,25 @@
-//! Attention with the whole score matrix in sight.
+//! Attention with the full score matrix.
 
 use super::exact::{dot, sum};
 use crate::Array;
 
-/// What [`attention`] is told besides queries, keys and values.
+/// Options of [`attention`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Factor on the scores; 1/√d if none.
+    /// Factor of the scores; `None` stands for 1/√d.
     pub scale: Option<f64>,
-    /// A query sees keys up to its own position; the last query stands at the last key.
+    /// Queries attend to keys up to their own position; the last query is at the position of the last key.
     pub causal: bool,
-    /// Keys this many positions or more before the query's own are hidden.
+    /// Keys this many positions or more before the query are masked.
     pub window: Option<usize>,
     /// Scores become `cap · tanh(score / cap)`.
     pub softcap: Option<f64>,
-    /// Broadcasts to `[batch, heads, queries, keys]`: truth values say what is seen, floats are added.
+    /// Broadcasts to `[batch, heads, queries, keys]`: booleans select the keys to attend to, floats are added.
     pub mask: Option<&'a Array>,
 }
 
-/// Softmax(scale · q kᵀ) v of `[batch, heads, time, size]`; several heads of queries share one of keys
-/// and values. A query that sees no key gets zeros.
+/// Softmax(scale · q kᵀ) v of `[batch, heads, time, size]`; several query heads share a key head. A query that attends
+/// to no key gives zeros.
 pub fn attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Array {
     let [batches, heads, queries, size] = q.shape[..] else {
         panic!("queries of {:?}", q.shape)
@@ -56,7 +56,7 @@ pub fn attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Arra
 }
 
 fn visible(options: &Options<'_>, i: usize, j: usize, queries: usize, keys: usize) -> bool {
-    // Position of the query, counted so that the last one stands at the last key.
+    // Position of the query, such that the last one is at the position of the last key.
     let at = i as isize + keys as isize - queries as isize;
     let j = j as isize;
     let causal = !options.causal || j <= at;
@@ -72,7 +72,7 @@ fn masked(score: f64, mask: Option<&Array>, index: &[usize]) -> f64 {
     match mask {
         None => score,
         Some(m) if m.dtype.is_float() => score + m.at_broadcast(index).float(),
-        Some(m) if m.at_broadcast(index).truth() => score,
+        Some(m) if m.at_broadcast(index).is_nonzero() => score,
         Some(_) => f64::NEG_INFINITY,
     }
 }
@@ -110,8 +110,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_does_not_count() {
-        // Equal scores: the answer is the mean of what is seen.
+    fn masked_keys_have_no_effect() {
+        // Equal scores: the result is the mean of the visible values.
         let q = f64s(&[1, 2, 3, 1], &[0.0; 6]);
         let k = f64s(&[1, 1, 3, 1], &[1.0; 3]);
         let v = f64s(&[1, 1, 3, 1], &[1.0, 2.0, 6.0]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn one_new_query_sees_all_keys() {
+    fn a_single_query_attends_to_all_keys() {
         let q = f64s(&[1, 1, 1, 1], &[0.0]);
         let k = f64s(&[1, 1, 3, 1], &[1.0; 3]);
         let v = f64s(&[1, 1, 3, 1], &[1.0, 2.0, 6.0]);

@@ -1,4 +1,4 @@
-//! Functions of two numbers, with broadcasting.
+//! Functions of two values, with broadcasting.
 
 use bessemer::{DType, Kind, Tensor};
 
@@ -7,7 +7,7 @@ use crate::array::broadcast;
 use crate::number::{Value, wrap};
 use crate::subnormal::operand;
 
-/// Declares [`Binary`] from the engine's table: its names, not its arithmetic.
+/// Declares [`Binary`] from the engine's table: only the names, not the arithmetic.
 macro_rules! declare {
     ($(
         $(#[$doc:meta])*
@@ -22,10 +22,10 @@ macro_rules! declare {
         use Binary::{$($variant),*};
 
         impl Binary {
-            /// All of them.
+            /// All functions.
             pub const ALL: &[Self] = &[$($variant,)*];
 
-            /// The engine's name of it.
+            /// The engine's name of the function.
             pub fn name(self) -> &'static str {
                 match self {
                     $($variant => stringify!($name),)*
@@ -45,9 +45,8 @@ macro_rules! declare {
 bessemer::for_each_binary!(declare);
 
 impl Binary {
-    /// The type in which the two numbers meet before the function is taken, or none where it does not
-    /// exist for them.
-    pub fn meeting(self, a: DType, b: DType) -> Option<DType> {
+    /// The type that operands of these types are converted to, or `None` if the function is not defined for them.
+    pub fn operand_dtype(self, a: DType, b: DType) -> Option<DType> {
         let both = a.promote(b);
         match self {
             Div if !both.is_float() => Some(DType::F64),
@@ -59,15 +58,15 @@ impl Binary {
         }
     }
 
-    /// The type of the answer when the two numbers meet in `dtype`.
-    pub fn answer(self, dtype: DType) -> DType {
+    /// The result type for operands of `dtype`.
+    pub fn result_dtype(self, dtype: DType) -> DType {
         match self {
             Eq | Ne | Lt | Le | Gt | Ge | LogicalAnd | LogicalOr | LogicalXor => DType::Bool,
             _ => dtype,
         }
     }
 
-    /// The function of two numbers of type `dtype`; a float is not rounded.
+    /// Applies the function to two values of type `dtype`; a float is not rounded.
     pub fn apply(self, dtype: DType, a: Value, b: Value) -> Value {
         match (a, b) {
             (Value::Int(a), Value::Int(b)) => self.of_ints(dtype, a, b),
@@ -79,7 +78,7 @@ impl Binary {
         let bits = 8 * dtype.size() as i128;
         let truth = dtype == DType::Bool;
         let i = match self {
-            // Among truth values + is or, * is and.
+            // For booleans + is or, * is and.
             Add if truth => a | b,
             Add => a + b,
             Sub => a - b,
@@ -103,21 +102,21 @@ impl Binary {
             BitwiseAnd => a & b,
             BitwiseOr => a | b,
             BitwiseXor => a ^ b,
-            // A negative amount is, as an unsigned number, too large as well.
+            // A negative shift, as an unsigned number, is too large as well.
             ShiftLeft if !(0..bits).contains(&b) => 0,
             ShiftLeft => a << b,
             ShiftRight if !(0..bits).contains(&b) => a >> 127,
             ShiftRight => a >> b,
             Div | Atan2 | Hypot => return self.of_floats(a as f64, b as f64),
         };
-        Value::Int(wrap(self.answer(dtype), i))
+        Value::Int(wrap(self.result_dtype(dtype), i))
     }
 
-    /// The function of two floats.
+    /// Applies the function to two floats.
     ///
     /// # Panics
     ///
-    /// If it is one of bits.
+    /// If the function is bitwise.
     pub fn of_floats(self, a: f64, b: f64) -> Value {
         let f = match self {
             Add => a + b,
@@ -149,17 +148,17 @@ impl Binary {
     }
 }
 
-/// The function of every pair.
+/// Applies a function to every pair.
 pub fn binary(f: Binary, a: &Array, b: &Array) -> Array {
     let dtype = f
-        .meeting(a.dtype, b.dtype)
+        .operand_dtype(a.dtype, b.dtype)
         .unwrap_or_else(|| panic!("{f:?} of {} and {}", a.dtype, b.dtype));
     let shape = broadcast(&a.shape, &b.shape);
     let dtypes = [a.dtype, b.dtype];
-    Array::from_fn(f.answer(dtype), &shape, |i| {
+    Array::from_fn(f.result_dtype(dtype), &shape, |i| {
         let (a, b) = (a.at_broadcast(i), b.at_broadcast(i));
         let [a, b] = match f {
-            // Each is true or false in its own type; of `f64` the CPU decides.
+            // Each is true or false in its own type; `f64` is computed on the CPU.
             LogicalAnd | LogicalOr | LogicalXor if dtypes.iter().all(|&d| d != DType::F64) => {
                 [operand(dtypes[0], a), operand(dtypes[1], b)]
             }
@@ -170,7 +169,7 @@ pub fn binary(f: Binary, a: &Array, b: &Array) -> Array {
     })
 }
 
-/// Quotient rounded down.
+/// The quotient rounded down.
 fn floor_div(a: i128, b: i128) -> i128 {
     let q = a / b;
     if a % b != 0 && (a < 0) != (b < 0) {
@@ -180,7 +179,7 @@ fn floor_div(a: i128, b: i128) -> i128 {
     }
 }
 
-/// Integer power, modulo 2^128; a negative power is the fraction cut to 0, unless the base is ±1.
+/// Integer power, modulo 2^128; a negative power is truncated to 0, unless the base is ±1.
 fn power(base: i128, exponent: i128) -> i128 {
     if exponent < 0 {
         return match base {
@@ -231,9 +230,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn float_division_is_numpys() {
+    fn float_division_matches_numpy() {
         let inf = f64::INFINITY;
-        // a, b, floor_divide, remainder, as NumPy 2.4 answers.
+        // a, b, floor_divide, remainder of NumPy 2.4.
         let known = [
             (7.0, 2.0, 3.0, 1.0),
             (-7.0, 2.0, -4.0, 1.0),
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_meet_before_they_are_compared() {
+    fn operands_are_promoted_before_comparison() {
         let a = Array::ints(DType::U8, &[2, 1], &[200, 3]);
         let b = Array::ints(DType::I8, &[2], &[-1, 100]);
         let sum = binary(Add, &a, &b);

@@ -5,8 +5,8 @@ use bessemer::DType;
 use crate::Array;
 use crate::subnormal::operand;
 
-/// The numbers as elements of another type: floats round to nearest even, integers wrap, floats that
-/// become integers are cut and saturate (NaN is 0), and all but zero is true.
+/// Converts to another dtype: floats round to nearest even, integers wrap, floats to integers are truncated and
+/// saturate (NaN is 0), and all nonzero values are true.
 pub fn cast(x: &Array, dtype: DType) -> Array {
     x.map(dtype, |v| {
         if dtype.is_float() {

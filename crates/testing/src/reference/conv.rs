@@ -1,16 +1,16 @@
-//! Convolutions (in truth correlations) over one and two axes.
+//! Convolutions (strictly, cross-correlations) over one and two axes.
 
 use super::exact::Sum;
 use crate::Array;
 
-/// How a kernel moves over an axis.
+/// The window of a convolution or pooling along one axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
-    /// Distance of neighbouring answers.
+    /// Distance between windows.
     pub stride: usize,
     /// Zeros before and after.
     pub padding: usize,
-    /// Distance of neighbouring taps.
+    /// Distance between taps.
     pub dilation: usize,
 }
 
@@ -25,16 +25,16 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Answers along an axis of length `len` for a kernel of `taps`; none if the kernel does not fit.
-    pub fn answers(&self, len: usize, taps: usize) -> usize {
+    /// Number of outputs along an axis of length `len` for a kernel of `taps`; 0 if the kernel is larger.
+    pub fn outputs(&self, len: usize, taps: usize) -> usize {
         let span = self.dilation * taps.saturating_sub(1) + 1;
         (len + 2 * self.padding)
             .checked_sub(span)
             .map_or(0, |rest| rest / self.stride + 1)
     }
 
-    /// The place that tap `tap` of answer `out` meets, unless it lies in the padding.
-    pub fn place(&self, out: usize, tap: usize, len: usize) -> Option<usize> {
+    /// The input index of tap `tap` of output `out`, unless it is in the padding.
+    pub fn input_index(&self, out: usize, tap: usize, len: usize) -> Option<usize> {
         (out * self.stride + tap * self.dilation)
             .checked_sub(self.padding)
             .filter(|&at| at < len)
@@ -60,8 +60,8 @@ pub fn conv2d(
     let shape = [
         batches,
         outputs,
-        windows[0].answers(height, kh),
-        windows[1].answers(width, kw),
+        windows[0].outputs(height, kh),
+        windows[1].outputs(width, kw),
     ];
     let dtype = bias.map_or(weight.dtype, |b| weight.dtype.promote(b.dtype));
     let dtype = x.dtype.promote(dtype).to_float();
@@ -71,8 +71,8 @@ pub fn conv2d(
         for c in 0..inner {
             for ky in 0..kh {
                 for kx in 0..kw {
-                    let y = windows[0].place(i[2], ky, height);
-                    let x_at = windows[1].place(i[3], kx, width);
+                    let y = windows[0].input_index(i[2], ky, height);
+                    let x_at = windows[1].input_index(i[3], kx, width);
                     if let (Some(y), Some(x_at)) = (y, x_at) {
                         sum.add_product(
                             x.float(&[i[0], group * inner + c, y, x_at]),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_slides_steps_and_spreads() {
+    fn conv1d_supports_stride_padding_and_dilation() {
         let x = f32s(&[1, 1, 5], &[1.0, 2.0, 3.0, 4.0, 5.0]);
         let w = f32s(&[1, 1, 3], &[1.0, 0.0, -1.0]);
         let run = |stride, padding, dilation| {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_keep_to_themselves() {
+    fn groups_are_independent() {
         let x = f32s(&[1, 2, 2], &[1.0, 2.0, 10.0, 20.0]);
         let w = f32s(&[2, 1, 1], &[3.0, 5.0]);
         let b = f32s(&[2], &[0.5, -0.5]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_met_in_both_directions() {
+    fn conv2d_matches_scipy() {
         let x = f32s(
             &[1, 1, 3, 3],
             &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],

@@ -1,4 +1,4 @@
-//! Einstein's sums, by one loop over all letters.
+//! Einstein summation, by one loop over all letters.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use crate::Array;
 use crate::array::{indices, position};
 use crate::number::{Value, wrap};
 
-/// The sum of products that an equation such as `ij,jk->ik` names. Without an arrow, the letters that
-/// occur once remain, in alphabetical order. No ellipsis.
+/// The sum of products of an equation such as `ij,jk->ik`. Without an arrow, the result has the letters that occur
+/// once, in alphabetical order. No ellipsis.
 pub fn einsum(equation: &str, operands: &[&Array]) -> Array {
     let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (inputs, output) = match equation.split_once("->") {
@@ -22,7 +22,7 @@ pub fn einsum(equation: &str, operands: &[&Array]) -> Array {
         assert_eq!(letters.len(), x.rank(), "{equation}");
         for (&c, &n) in letters.iter().zip(&x.shape) {
             let known = lengths.entry(c).or_insert(n);
-            // A length of 1 stretches, as in NumPy.
+            // A length of 1 broadcasts, as in NumPy.
             if *known == 1 {
                 *known = n;
             }
@@ -38,7 +38,7 @@ pub fn einsum(equation: &str, operands: &[&Array]) -> Array {
         .expect("an operand");
     let letters: Vec<_> = lengths.keys().copied().collect();
     let all: Vec<_> = lengths.values().copied().collect();
-    let place = |c: &char| letters.iter().position(|l| l == c).expect("a known letter");
+    let axis_of = |c: &char| letters.iter().position(|l| l == c).expect("a known letter");
 
     let mut floats = vec![Sum::default(); crate::array::count(&shape)];
     let mut ints = vec![0_i128; floats.len()];
@@ -46,11 +46,11 @@ pub fn einsum(equation: &str, operands: &[&Array]) -> Array {
         let factors = inputs.iter().zip(operands).map(|(letters, x)| {
             let own = letters.iter().zip(&x.shape);
             let own: Vec<_> = own
-                .map(|(c, &n)| if n == 1 { 0 } else { index[place(c)] })
+                .map(|(c, &n)| if n == 1 { 0 } else { index[axis_of(c)] })
                 .collect();
             x.at(&own).cast(dtype)
         });
-        let out: Vec<_> = output.iter().map(|c| index[place(c)]).collect();
+        let out: Vec<_> = output.iter().map(|c| index[axis_of(c)]).collect();
         let out = position(&shape, &out);
         if dtype.is_float() {
             floats[out].add(factors.map(Value::float).product());
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usual_equations_mean_what_they_do_in_numpy() {
+    fn common_equations_match_numpy() {
         let a = Array::ints(DType::I32, &[2, 3], &[1, 2, 3, 4, 5, 6]);
         let b = Array::ints(DType::I32, &[3, 2], &[1, 2, 3, 4, 5, 6]);
         let sq = Array::ints(DType::I32, &[2, 2], &[1, 2, 3, 4]);

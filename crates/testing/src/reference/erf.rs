@@ -2,7 +2,7 @@
 
 use std::f64::consts::FRAC_2_SQRT_PI;
 
-/// exp(-x²) without the error that rounding x² would bring in.
+/// exp(-x²) without the error of rounding x².
 fn gauss(x: f64) -> f64 {
     let square = x * x;
     let lost = x.mul_add(x, -square);
@@ -27,7 +27,7 @@ fn series(x: f64) -> f64 {
 /// exp(-x²)/√π · 1/(x + ½/(x + 1/(x + 3⁄2/(x + …)))), for x from 0.7 on.
 fn fraction(x: f64) -> f64 {
     let mut tail = x;
-    // What n levels leave shrinks like exp(-2x √(2n)): 1e-17 at 0.7, and less further on.
+    // The remainder after n levels decreases like exp(-2x √(2n)): 1e-17 at 0.7, and less for larger x.
     for k in (1..=400).rev() {
         tail = x + f64::from(k) / 2.0 / tail;
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_values_are_met_to_a_few_units_in_the_last_place() {
+    fn known_values_match_within_a_few_ulps() {
         // x, erf x, erfc x, to 40 digits by mpmath 1.4.
         let known = [
             (1e-10, 1.1283791670955126e-10, 0.999999999887162),

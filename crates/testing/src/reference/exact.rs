@@ -1,6 +1,6 @@
-//! Sums that lose next to nothing, so that a reference in `f64` can also judge `f64`.
+//! Compensated summation, so that a reference in `f64` is accurate enough to judge `f64`.
 
-/// A running sum with the error of each addition carried along.
+/// A running sum with an error compensation (Neumaier).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     sum: f64,
@@ -11,7 +11,7 @@ impl Sum {
     /// Adds a number.
     pub fn add(&mut self, x: f64) {
         let sum = self.sum + x;
-        // What the addition dropped, exactly; see Knuth's two-sum.
+        // The exact error of the addition: Knuth's two-sum.
         let b = sum - self.sum;
         self.lost += (self.sum - (sum - b)) + (x - b);
         self.sum = sum;
@@ -28,7 +28,7 @@ impl Sum {
 
     /// The sum.
     pub fn total(self) -> f64 {
-        // After an infinity the carried error is NaN while the sum itself is right.
+        // After an infinity the compensation is NaN while the sum itself is right.
         if self.lost.is_finite() && self.sum.is_finite() {
             self.sum + self.lost
         } else {
@@ -56,13 +56,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_plain_sum_would_lose_is_kept() {
+    fn small_terms_are_not_lost() {
         assert_eq!(sum([1.0, 1e100, 1.0, -1e100]), 2.0);
         assert_eq!(dot([(1e8 + 1.0, 1e8 - 1.0), (-1e8, 1e8)]), -1.0);
     }
 
     #[test]
-    fn infinities_and_nan_stay_what_they_are() {
+    fn infinities_and_nan_propagate() {
         assert_eq!(sum([1.0, f64::INFINITY, 2.0]), f64::INFINITY);
         assert!(sum([f64::INFINITY, -f64::INFINITY]).is_nan());
         assert_eq!(dot([(f64::INFINITY, 1.0), (2.0, 2.0)]), f64::INFINITY);

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gate_scales_the_other() {
+    fn the_gate_scales_the_up_projection() {
         let gate = Array::floats(DType::F64, &[2], &[1.0, -1.0]);
         let up = Array::floats(DType::F64, &[2], &[2.0, 10.0]);
         let got = swiglu(&gate, &up).to_floats();

@@ -5,7 +5,7 @@ use crate::Array;
 use crate::array::{indices, position};
 use crate::subnormal::operand;
 
-/// The place that an index means in an axis of length `len`: negative ones count from the end.
+/// Resolves an index of an axis of length `len`: negative ones count from the end.
 pub fn wrapped(index: i128, len: usize) -> usize {
     let at = if index < 0 {
         index + len as i128
@@ -34,8 +34,8 @@ pub fn take(x: &Array, axis: isize, index: &Array) -> Array {
     Array::from_fn(x.dtype, &shape, |i| {
         let (before, rest) = i.split_at(axis);
         let (at, after) = rest.split_at(index.rank());
-        let place = wrapped(index.at(at).int(), x.shape[axis]);
-        x.at(&[before, &[place], after].concat())
+        let i = wrapped(index.at(at).int(), x.shape[axis]);
+        x.at(&[before, &[i], after].concat())
     })
 }
 
@@ -74,10 +74,10 @@ fn write(x: &Array, axis: isize, index: &Array, source: &Array, f: Option<Binary
     out
 }
 
-/// The numbers at which the mask is true, in row-major order.
+/// The values where the mask is true, in row-major order.
 pub fn masked_select(x: &Array, mask: &Array) -> Array {
     let shape = crate::array::broadcast(&x.shape, &mask.shape);
-    let chosen = indices(&shape).filter(|i| mask.at_broadcast(i).truth());
+    let chosen = indices(&shape).filter(|i| mask.at_broadcast(i).is_nonzero());
     let data: Vec<_> = chosen.map(|i| x.at_broadcast(&i)).collect();
     Array {
         dtype: x.dtype,
@@ -86,7 +86,7 @@ pub fn masked_select(x: &Array, mask: &Array) -> Array {
     }
 }
 
-/// `x` with `source` in place of the numbers from `start` on.
+/// `x` with the slice that begins at `start` replaced by `source`.
 pub fn slice_update(x: &Array, source: &Array, start: &[usize]) -> Array {
     let mut out = x.clone();
     for i in indices(&source.shape) {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_where_the_index_points() {
+    fn gather_and_take_read_at_indices() {
         let x = ints(&[2, 3], &[1, 2, 3, 4, 5, 6]);
         let index = ints(&[2, 2], &[2, 0, -1, 1]);
         assert_eq!(gather(&x, 1, &index).to_ints(), [3, 1, 6, 5]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_where_the_index_points() {
+    fn scatter_writes_at_indices() {
         let x = ints(&[4], &[0, 0, 0, 9]);
         let index = ints(&[3], &[1, -1, 1]);
         let source = ints(&[3], &[5, 6, 7]);

@@ -28,7 +28,7 @@ pub fn cross_entropies(logits: &Array, targets: &Array) -> Array {
     })
 }
 
-/// Mean of (x - target)² over everything.
+/// Mean of (x - target)² over all elements.
 pub fn mse(x: &Array, target: &Array) -> Array {
     let shape = crate::array::broadcast(&x.shape, &target.shape);
     let squares = Array::from_float_fn(x.dtype.promote(target.dtype).to_float(), &shape, |i| {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_likelihood_of_the_target_counts() {
+    fn cross_entropy_is_the_negative_log_likelihood_of_the_target() {
         let third = 3.0_f64.ln();
         let logits = Array::floats(DType::F64, &[2, 2], &[0.0, third, 0.0, 0.0]);
         let targets = Array::ints(DType::I64, &[2], &[1, 0]);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn squares_are_averaged() {
+    fn mse_is_the_mean_of_squares() {
         let x = Array::floats(DType::F32, &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
         let t = Array::floats(DType::F32, &[2, 2], &[1.0, 0.0, 3.0, 0.0]);
         assert_eq!(mse(&x, &t).to_floats(), [5.0]);

@@ -1,11 +1,11 @@
-//! Products of matrices and vectors, by the definition.
+//! Products of matrices and vectors, by definition.
 
 use super::exact::dot as products;
 use crate::Array;
 use crate::array::broadcast;
 use crate::number::{Value, wrap};
 
-/// Σ over k of `a[k] · b[k]`, unrounded for floats, wrapped for integers; truth values are or-ed ands.
+/// Σ over k of `a[k] · b[k]`, unrounded for floats, wrapped for integers, the or of ands for booleans.
 fn inner(dtype: bessemer::DType, len: usize, pair: impl Fn(usize) -> (Value, Value)) -> Value {
     if dtype.is_float() {
         let floats = (0..len).map(|k| {
@@ -18,7 +18,7 @@ fn inner(dtype: bessemer::DType, len: usize, pair: impl Fn(usize) -> (Value, Val
         return (0..len)
             .any(|k| {
                 let (a, b) = pair(k);
-                a.truth() && b.truth()
+                a.is_nonzero() && b.is_nonzero()
             })
             .into();
     }
@@ -69,18 +69,18 @@ pub fn matmul(a: &Array, b: &Array) -> Array {
     out.reshape(&shape)
 }
 
-/// The sum of the products of two vectors.
+/// The inner product of two vectors.
 pub fn dot(a: &Array, b: &Array) -> Array {
     assert_eq!(a.shape, b.shape);
     matmul(a, b)
 }
 
-/// Each number of one vector times each of the other.
+/// The outer product of two vectors.
 pub fn outer(a: &Array, b: &Array) -> Array {
     matmul(&a.reshape(&[a.count(), 1]), &b.reshape(&[1, b.count()]))
 }
 
-/// `alpha · a b + beta · c`; with `beta` 0, `c` does not count even where it is NaN.
+/// `alpha · a b + beta · c`; if `beta` is 0, `c` is ignored even where it is NaN.
 pub fn gemm(a: &Array, b: &Array, c: &Array, alpha: f64, beta: f64) -> Array {
     let product = matmul(a, b);
     let dtype = product.dtype.promote(c.dtype);

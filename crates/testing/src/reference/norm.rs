@@ -38,8 +38,8 @@ pub fn layer_norm(x: &Array, weight: Option<&Array>, bias: Option<&Array>, eps: 
     })
 }
 
-/// Like [`layer_norm`], over all numbers of a group of channels; channels are axis 1, and weight and
-/// bias have one number for each.
+/// Like [`layer_norm`], over all values of a group of channels; channels are axis 1, and weight and bias have an
+/// element per channel.
 pub fn group_norm(
     x: &Array,
     groups: usize,
@@ -66,12 +66,12 @@ pub fn group_norm(
     })
 }
 
-/// What [`batch_norm`] is given for each channel.
+/// Statistics and parameters of [`batch_norm`], per channel.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// The mean that was learned.
+    /// The running mean.
     pub mean: &'a Array,
-    /// The variance that was learned.
+    /// The running variance.
     pub variance: &'a Array,
     /// Factor after the normalisation.
     pub weight: Option<&'a Array>,
@@ -79,7 +79,7 @@ pub struct Batch<'a> {
     pub bias: Option<&'a Array>,
 }
 
-/// (x - mean) / √(variance + eps) · weight + bias with given statistics of each channel, axis 1.
+/// (x - mean) / √(variance + eps) · weight + bias with given statistics per channel, axis 1.
 pub fn batch_norm(x: &Array, given: &Batch<'_>, eps: f64) -> Array {
     Array::from_float_fn(x.dtype.to_float(), &x.shape, |i| {
         let channel = &i[1..2];

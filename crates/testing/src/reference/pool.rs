@@ -5,14 +5,14 @@ use super::exact::sum;
 use crate::Array;
 use crate::subnormal::operands;
 
-/// What the numbers under a window become.
+/// The reduction of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pool {
-    /// The largest; padding does not count, NaN wins.
+    /// The maximum; padding does not count, NaN propagates.
     Max,
-    /// The mean; zeros of the padding count.
+    /// The mean, including the zeros of the padding.
     Mean,
-    /// The mean of those that are not padding.
+    /// The mean, excluding the padding.
     MeanInside,
 }
 
@@ -22,14 +22,14 @@ pub fn pool2d(how: Pool, x: &Array, size: [usize; 2], windows: [Window; 2]) -> A
     let last = x.rank() - 2;
     let (height, width) = (x.shape[last], x.shape[last + 1]);
     let mut shape = x.shape.clone();
-    shape[last] = windows[0].answers(height, size[0]);
-    shape[last + 1] = windows[1].answers(width, size[1]);
+    shape[last] = windows[0].outputs(height, size[0]);
+    shape[last + 1] = windows[1].outputs(width, size[1]);
     Array::from_float_fn(x.dtype.to_float(), &shape, |i| {
         let mut seen = Vec::new();
         for ky in 0..size[0] {
             for kx in 0..size[1] {
-                let y = windows[0].place(i[last], ky, height);
-                let x_at = windows[1].place(i[last + 1], kx, width);
+                let y = windows[0].input_index(i[last], ky, height);
+                let x_at = windows[1].input_index(i[last + 1], kx, width);
                 if let (Some(y), Some(x_at)) = (y, x_at) {
                     let mut at = i.to_vec();
                     at[last] = y;

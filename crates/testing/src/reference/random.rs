@@ -1,8 +1,8 @@
-//! Random numbers, as the engine documents them: Threefry with counters, and what is made of its words.
+//! Random values, as the engine documents them: counter-based Threefry, and the distributions derived from its words.
 //!
-//! Every step is written for one element, in whole numbers or in `f64` that is rounded to the type after
-//! each operation. Products, sums, quotients and roots of numbers of `f32` are exact enough in `f64` for
-//! the second rounding to change nothing, so the bits are those that `f32` arithmetic has.
+//! Every step is for one element, in integers or in `f64` that is rounded to the dtype after each operation. Products,
+//! sums, quotients and square roots of `f32` values are exact enough in `f64` that double rounding has no effect, so
+//! the bits are those of `f32` arithmetic.
 
 use bessemer::DType;
 
@@ -10,22 +10,22 @@ use crate::Array;
 use crate::array::count;
 use crate::number::{Value, format, round, ulp};
 
-/// The two words that name a stream.
+/// The two words of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub u32, pub u32);
 
 impl Key {
-    /// The key of a seed: its upper and its lower half.
+    /// The key of a seed: its upper and lower half.
     pub fn new(seed: u64) -> Self {
         Self((seed >> 32) as u32, seed as u32)
     }
 
-    /// Key `i` of those that this one is split into.
+    /// Key `i` of a split.
     pub fn split(self, i: u64) -> Self {
         self.of_block((1 << 63) + i)
     }
 
-    /// The key of a number.
+    /// Derives a key from a number.
     pub fn fold_in(self, number: u64) -> Self {
         self.of_block(u64::MAX).of_block(number)
     }
@@ -104,18 +104,18 @@ pub fn uniform(key: Key, shape: &[usize], low: f64, high: f64, dtype: DType) -> 
 /// The largest number of the type below `x`.
 fn below(dtype: DType, x: f64) -> f64 {
     let step = ulp(dtype, x);
-    let least_normal = f64::from(format(dtype).min_exponent).exp2();
-    // Below a power of two, the numbers lie twice as close.
-    let power = x > least_normal && x.to_bits() << 12 == 0;
+    let min_normal = f64::from(format(dtype).min_exponent).exp2();
+    // Below a power of two, floats are twice as dense.
+    let power = x > min_normal && x.to_bits() << 12 == 0;
     if power { x - step / 2.0 } else { x - step }
 }
 
-/// Integers from `low` to below `high`: the upper half of the product of a block and their number.
+/// Integers in `[low, high)`: the upper half of the product of a block and `high - low`.
 pub fn randint(key: Key, shape: &[usize], low: i128, high: i128, dtype: DType) -> Array {
     each(dtype, shape, |i| {
         let range = (high - low) as u128;
         let block = u128::from(key.block(i as u64));
-        // A block times 2^64 has 128 bits, which fit.
+        // A block times 2^64 needs at most 128 bits.
         Value::Int(low + ((block * range) >> 64) as i128)
     })
 }
@@ -128,7 +128,7 @@ pub fn bernoulli(key: Key, p: f64, shape: &[usize]) -> Array {
     })
 }
 
-/// Box and Muller's pairs.
+/// The Box–Muller transform.
 pub fn normal(key: Key, shape: &[usize], dtype: DType) -> Array {
     each(dtype, shape, |i| {
         let j = i as u64 / 2;
@@ -142,8 +142,8 @@ pub fn normal(key: Key, shape: &[usize], dtype: DType) -> Array {
     })
 }
 
-/// Two numbers of the normal distribution from the bits of a radius and an angle. In `f32` those are of 32
-/// bits, in `f64` of 64.
+/// Two normally distributed values from the bits of a radius and an angle, which have 32 bits for `f32` and 64 for
+/// `f64`.
 fn pair(dtype: DType, u: u64, v: u64) -> [f64; 2] {
     let double = dtype == DType::F64;
     let r = |x: f64| round(dtype, Value::Float(x));
@@ -154,13 +154,13 @@ fn pair(dtype: DType, u: u64, v: u64) -> [f64; 2] {
     let unit = r(r(whole(bits.into()) + 0.5) / f64::from(digits).exp2());
     let radius = r(r(-2.0 * logarithm(dtype, unit)).max(0.0).sqrt());
 
-    // Quarter turns are counted to the nearest, and what is left is from -1/8 to 1/8 of a turn.
+    // The angle is reduced by the nearest multiple of a quarter revolution to between -1/8 and 1/8 of a revolution.
     let turn = 1_i128 << width;
     let quarter = (i128::from(v) + turn / 8) / (turn / 4);
     let rest = i128::from(v) - quarter * (turn / 4);
     let angle = r(whole(rest) * r(std::f64::consts::TAU / turn as f64));
     let square = r(angle * angle);
-    // The terms behind the first of each series, alternating: 3!, 5!, … and 2!, 4!, ….
+    // The terms after the first of each series, alternating: 3!, 5!, … and 2!, 4!, ….
     let terms = if double { 8 } else { 4 };
     let sine: Vec<_> = (1..=terms).map(|k| inverse_factorial(2 * k + 1)).collect();
     let cosine: Vec<_> = (1..=terms + 1).map(|k| inverse_factorial(2 * k)).collect();
@@ -177,7 +177,7 @@ fn pair(dtype: DType, u: u64, v: u64) -> [f64; 2] {
     [r(radius * x), r(radius * y)]
 }
 
-/// The sum of `c[k] z^k`, from the last term on, rounded after each operation.
+/// Horner's scheme for the sum of `c[k] z^k`, rounded after each operation.
 fn horner(dtype: DType, z: f64, c: &[f64]) -> f64 {
     let r = |x: f64| round(dtype, Value::Float(x));
     let start = c.last().map_or(0.0, |&c| r(c));
@@ -211,7 +211,7 @@ fn logarithm(dtype: DType, x: f64) -> f64 {
     let series: Vec<_> = (1..=terms).map(|k| 1.0 / f64::from(2 * k + 1)).collect();
     let series = horner(dtype, square, &series);
     let log = r(2.0 * s + r(r(2.0 * s * square) * series));
-    // ln 2 in few enough bits for its multiples to be exact, and the rest, of which `f64` has lost some.
+    // ln 2 with few enough bits for exact multiples, and the remainder, which `f64` rounds.
     let (bits, lost) = if dtype == DType::F64 {
         (28, 2.319_046_813_846_3e-17)
     } else {
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_the_published_ones() {
+    fn blocks_match_the_published_test_vectors() {
         // From the authors' Random123, kat_vectors, threefry2x32 with 20 rounds; the first word is the
         // lower half here.
         let published = [
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_near_the_exact_ones() {
+    fn pairs_are_close_to_exact_values() {
         for i in 0..2000_u64 {
             let (u, v) = (Key(1, 2).block(i), Key(3, 4).block(i));
             let [x, y] = pair(DType::F64, u, v);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_before_another_is_the_next_one_down() {
+    fn below_is_the_next_smaller_value() {
         for x in [1.0_f32, 1.5, -1.0, 0.0, -0.75, 3e-39, 4.0] {
             let next = f64::from(x.next_down());
             assert_eq!(below(DType::F32, x.into()), next);

@@ -10,7 +10,7 @@ use crate::array::{axis_of, indices};
 use crate::number::{Value, wrap};
 use crate::subnormal::operands;
 
-/// A function of all numbers along some axes.
+/// The function of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reduce {
     /// Σ x
@@ -23,23 +23,23 @@ pub enum Reduce {
     Min,
     /// The largest, NaN if there is one.
     Max,
-    /// Whether one is not zero.
+    /// `true` if any value is nonzero.
     Any,
-    /// Whether none is zero.
+    /// `true` if all values are nonzero.
     All,
     /// Σ (x - mean)² / (n - ddof)
     Var {
         /// What is taken off the count.
         ddof: f64,
     },
-    /// The root of the variance.
+    /// The square root of the variance.
     Std {
         /// What is taken off the count.
         ddof: f64,
     },
     /// ln Σ eˣ
     LogSumExp,
-    /// (Σ |x|ᵖ)^(1/p); for infinity the largest |x|, for 0 how many are not zero.
+    /// (Σ |x|ᵖ)^(1/p); for infinity the largest |x|, for 0 the number of nonzero values.
     Norm {
         /// The power.
         p: f64,
@@ -49,7 +49,7 @@ pub enum Reduce {
 use Reduce::{All, Any, LogSumExp, Max, Mean, Min, Norm, Prod, Std, Sum, Var};
 
 impl Reduce {
-    /// All of them, with usual parameters.
+    /// All functions, with common parameters.
     pub const ALL: [Self; 14] = [
         Sum,
         Mean,
@@ -67,7 +67,7 @@ impl Reduce {
         Norm { p: f64::INFINITY },
     ];
 
-    /// The engine's name of it.
+    /// The engine's name of the function.
     pub fn name(self) -> &'static str {
         match self {
             Sum => "sum",
@@ -84,7 +84,7 @@ impl Reduce {
         }
     }
 
-    /// The type of the answer for elements of `dtype`.
+    /// The result type for elements of `dtype`.
     pub fn dtype(self, dtype: DType) -> DType {
         match self {
             Sum | Prod => dtype.to_sum(),
@@ -95,12 +95,12 @@ impl Reduce {
         }
     }
 
-    /// Whether an answer exists for no numbers at all.
+    /// Returns `true` if the reduction of no values is defined.
     pub fn has_empty(self) -> bool {
         !matches!(self, Min | Max) && !matches!(self, Norm { p } if p.is_infinite())
     }
 
-    /// The answer for some numbers of type `dtype`; a float is not rounded.
+    /// Reduces values of type `dtype`; a float is not rounded.
     pub fn apply(self, dtype: DType, x: &[Value]) -> Value {
         let floats = || x.iter().map(|v| v.float());
         let ints = || x.iter().map(|v| v.int());
@@ -114,8 +114,8 @@ impl Reduce {
             }
             Min if integer => Value::Int(ints().min().expect("min of something")),
             Max if integer => Value::Int(ints().max().expect("max of something")),
-            Any => x.iter().any(|v| v.truth()).into(),
-            All => x.iter().all(|v| v.truth()).into(),
+            Any => x.iter().any(|v| v.is_nonzero()).into(),
+            All => x.iter().all(|v| v.is_nonzero()).into(),
             _ => Value::Float(match self {
                 Sum => sum(floats()),
                 Mean => sum(floats()) / n,
@@ -181,7 +181,7 @@ fn norm(x: impl Iterator<Item = f64> + Clone, p: f64) -> f64 {
     }
 }
 
-/// The shape without `axes`, or with 1 in their places.
+/// The shape without `axes`, or with length 1 for them.
 fn reduced(shape: &[usize], axes: &[usize], keepdims: bool) -> Vec<usize> {
     let kept = shape.iter().enumerate();
     if keepdims {
@@ -194,7 +194,7 @@ fn reduced(shape: &[usize], axes: &[usize], keepdims: bool) -> Vec<usize> {
     }
 }
 
-/// The numbers that fall together when `axes` go, in row-major order, for each place that is left.
+/// The values of each result of a reduction over `axes`, in row-major order.
 fn groups(x: &Array, axes: &[usize]) -> Vec<Vec<Value>> {
     let kept = reduced(&x.shape, axes, true);
     let inner: Vec<_> = axes.iter().map(|&a| x.shape[a]).collect();
@@ -213,7 +213,7 @@ fn groups(x: &Array, axes: &[usize]) -> Vec<Vec<Value>> {
         .collect()
 }
 
-/// The reduction over `axes`; none means all.
+/// The reduction over `axes`, or over all if `axes` is empty.
 pub fn reduce(f: Reduce, x: &Array, axes: &[isize], keepdims: bool) -> Array {
     let mut axes: Vec<_> = axes.iter().map(|&a| axis_of(x.rank(), a)).collect();
     if axes.is_empty() {
@@ -231,17 +231,17 @@ pub fn reduce(f: Reduce, x: &Array, axes: &[isize], keepdims: bool) -> Array {
     }
 }
 
-/// Place of the smallest number along an axis: the first of equals, and NaN before all.
+/// Index of the minimum along an axis: the first of equals, or the first NaN.
 pub fn argmin(x: &Array, axis: isize, keepdims: bool) -> Array {
     arg(x, axis, keepdims, Ordering::Less)
 }
 
-/// Place of the largest number along an axis: the first of equals, and NaN before all.
+/// Index of the maximum along an axis: the first of equals, or the first NaN.
 pub fn argmax(x: &Array, axis: isize, keepdims: bool) -> Array {
     arg(x, axis, keepdims, Ordering::Greater)
 }
 
-/// Subnormal numbers count for what they are on every device: the kernels compare integers.
+/// Subnormal numbers are not flushed on any device: the kernels compare integers.
 fn arg(x: &Array, axis: isize, keepdims: bool, better: Ordering) -> Array {
     let axis = x.axis(axis);
     let best = |lane: &Vec<Value>| {
@@ -263,7 +263,7 @@ fn arg(x: &Array, axis: isize, keepdims: bool, better: Ordering) -> Array {
     }
 }
 
-/// Order of two numbers of one type, NaN after all others.
+/// The order of two values of one type, NaN last.
 pub fn order(a: Value, b: Value) -> Ordering {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => a.cmp(&b),
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_go_or_stay_as_ones() {
+    fn axes_are_removed_or_kept_with_length_one() {
         let x = Array::ints(DType::I32, &[2, 3], &[1, 2, 3, 4, 5, 6]);
         assert_eq!(reduce(Sum, &x, &[0], false).to_ints(), [5, 7, 9]);
         let rows = reduce(Sum, &x, &[-1], true);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn values_known_from_numpy_are_met() {
+    fn values_match_numpy() {
         let x = Array::floats(DType::F64, &[4], &[1.0, 2.0, 4.0, 8.5]);
         let known = [
             (Mean, 3.875),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_a_sum_and_a_product() {
+    fn empty_sums_and_products_are_defined() {
         let x = Array::floats(DType::F32, &[0, 2], &[]);
         assert_eq!(reduce(Sum, &x, &[0], false).to_floats(), [0.0, 0.0]);
         assert_eq!(reduce(Prod, &x, &[], false).to_floats(), [1.0]);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equals_and_nan_before_all() {
+    fn arg_reductions_prefer_the_first_and_nan() {
         let x = Array::floats(DType::F32, &[5], &[1.0, 3.0, 3.0, 0.0, 0.0]);
         assert_eq!(argmax(&x, 0, false).to_ints(), [1]);
         assert_eq!(argmin(&x, 0, true).to_ints(), [3]);

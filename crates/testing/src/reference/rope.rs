@@ -4,31 +4,31 @@ use std::f64::consts::TAU;
 
 use crate::Array;
 
-/// How frequencies change for contexts longer than the trained one.
+/// Frequency scaling for contexts longer than the trained one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// Positions count for less: each frequency is divided by `factor`.
+    /// Position interpolation: each frequency is divided by `factor`.
     Linear {
         /// Longer by.
         factor: f64,
     },
-    /// A larger base, so that the lowest frequency is divided by `factor` and the highest stays.
+    /// A larger base, so that the lowest frequency is divided by `factor` and the highest is unchanged.
     Ntk {
         /// Longer by.
         factor: f64,
     },
-    /// YaRN (Peng et al. 2023): low frequencies are divided by `factor`, high ones stay, with a ramp
-    /// between the numbers of turns `slow` and `fast` within the trained context.
+    /// YaRN (Peng et al. 2023): low frequencies are divided by `factor`, high ones are unchanged, with a ramp
+    /// between `slow` and `fast` rotations within the trained context.
     Yarn {
         /// Longer by.
         factor: f64,
         /// The trained context.
         original: f64,
-        /// Turns from which on a frequency stays; usually 32.
+        /// Rotations from which on a frequency is unchanged; usually 32.
         fast: f64,
-        /// Turns up to which a frequency is divided; usually 1.
+        /// Rotations up to which a frequency is divided; usually 1.
         slow: f64,
     },
     /// Llama 3.1: by wavelength, divided above `original / low`, unchanged below `original / high`,
@@ -45,14 +45,14 @@ pub enum Scaling {
     },
 }
 
-/// Angle by position of each pair of `dims` numbers.
+/// Angle per position of each pair of `dims` elements.
 pub fn frequencies(dims: usize, base: f64, scaling: Scaling) -> Vec<f64> {
     let d = dims as f64;
     let base = match scaling {
         Scaling::Ntk { factor } => base * factor.powf(d / (d - 2.0)),
         _ => base,
     };
-    // The pair that turns `n` times within the context.
+    // The pair that makes `n` rotations within the context.
     let pair_of = |original: f64, n: f64| d * (original / (n * TAU)).ln() / (2.0 * base.ln());
     (0..dims / 2)
         .map(|pair| {
@@ -93,7 +93,7 @@ pub fn frequencies(dims: usize, base: f64, scaling: Scaling) -> Vec<f64> {
         .collect()
 }
 
-/// Factor on the rotated numbers: 0.1 ln(factor) + 1 for YaRN, else 1.
+/// Factor of the rotated values: 0.1 ln(factor) + 1 for YaRN, else 1.
 pub fn attention_factor(scaling: Scaling) -> f64 {
     match scaling {
         Scaling::Yarn { factor, .. } if factor > 1.0 => 0.1 * factor.ln() + 1.0,
@@ -101,19 +101,19 @@ pub fn attention_factor(scaling: Scaling) -> f64 {
     }
 }
 
-/// How [`rope`] turns.
+/// Parameters of [`rope`].
 #[derive(Clone, Debug)]
 pub struct Rotation<'a> {
-    /// Angle by position of each pair.
+    /// Angle per position of each pair.
     pub frequencies: &'a [f64],
-    /// Pairs are neighbours, instead of a number and its twin half the rotated numbers further on.
+    /// Whether pairs are neighbours (interleaved) rather than half-split.
     pub interleaved: bool,
-    /// Factor on the rotated numbers.
+    /// Factor of the rotated values.
     pub factor: f64,
 }
 
-/// Turns pairs of the last axis by their frequency times the position; numbers past the pairs stay.
-/// The last axis but one is time, and `position` tells the position from the index.
+/// Rotates pairs of the last axis by their frequency times the position; values past the pairs are unchanged.
+/// The second to last axis is time, and `position` maps an index to its position.
 pub fn rope(x: &Array, how: &Rotation<'_>, position: impl Fn(&[usize]) -> f64) -> Array {
     let pairs = how.frequencies.len();
     let last = x.rank() - 1;
@@ -137,12 +137,12 @@ pub fn rope(x: &Array, how: &Rotation<'_>, position: impl Fn(&[usize]) -> f64) -
         other[last] = twin;
         let (own, other) = (x.float(i), x.float(&other));
         let (sin, cos) = (position(i) * how.frequencies[pair]).sin_cos();
-        let turned = if second {
+        let rotated = if second {
             own * cos + other * sin
         } else {
             own * cos - other * sin
         };
-        turned * how.factor
+        rotated * how.factor
     })
 }
 
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_the_frequencies_of_their_formulas() {
+    fn frequencies_match_their_formulas() {
         close(&frequencies(4, 10000.0, Scaling::None), &[1.0, 0.01]);
         let linear = Scaling::Linear { factor: 4.0 };
         close(&frequencies(4, 10000.0, linear), &[0.25, 0.0025]);
         let ntk = Scaling::Ntk { factor: 8.0 };
-        // The last pair of d numbers has exponent (d - 2) / d, so it is divided by the factor.
+        // The last pair of d elements has exponent (d - 2) / d, so it is divided by the factor.
         close(&frequencies(4, 10000.0, ntk), &[1.0, 0.01 / 8.0]);
-        // Turns in 1000 positions: 159, 1.6; above 4 stays, below 1 would be divided, 1.6 blends.
+        // Rotations in 1000 positions: 159, 1.6; above 4 is unchanged, below 1 would be divided, 1.6 is interpolated.
         let llama = Scaling::Llama3 {
             factor: 8.0,
             low: 1.0,
@@ -186,7 +186,7 @@ mod tests {
             fast: 32.0,
             slow: 1.0,
         };
-        // 8 numbers, ln(10000)/8·2: pairs of 32 and 1 turns are 0.7 and 2.2: ramp from 0 to 3.
+        // 8 elements, ln(10000)/8·2: the pairs of 32 and 1 rotations are 0.7 and 2.2: ramp from 0 to 3.
         let f = [1.0, 0.1, 0.01, 0.001];
         let ramp = [0.0, 1.0 / 3.0, 2.0 / 3.0, 1.0];
         let expected: Vec<_> = f
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_turn_by_position_times_frequency() {
+    fn pairs_rotate_by_position_times_frequency() {
         let x = Array::floats(
             DType::F64,
             &[2, 5],
@@ -212,7 +212,7 @@ mod tests {
         let (s1, c1, s2, c2) = (1.0_f64.sin(), 1.0_f64.cos(), 0.5_f64.sin(), 0.5_f64.cos());
         let got = rope(&x, &how, |i| i[0] as f64).to_floats();
         close(&got, &[1.0, 0.0, 0.0, 1.0, 9.0, c1, s1, -s2, c2, 9.0]);
-        // Halves: (x0, x2) and (x1, x3) are the pairs.
+        // Half-split: (x0, x2) and (x1, x3) are the pairs.
         how.interleaved = false;
         let got = rope(&x, &how, |i| i[0] as f64).to_floats();
         close(&got[5..], &[c1, -s2, s1, c2, 9.0]);

@@ -12,17 +12,17 @@ fn scan(x: &Array, axis: isize, f: Reduce) -> Array {
     })
 }
 
-/// Each number with all before it, added.
+/// The inclusive cumulative sum.
 pub fn cumsum(x: &Array, axis: isize) -> Array {
     scan(x, axis, Reduce::Sum)
 }
 
-/// Each number with all before it, multiplied.
+/// The inclusive cumulative product.
 pub fn cumprod(x: &Array, axis: isize) -> Array {
     scan(x, axis, Reduce::Prod)
 }
 
-/// The largest up to each number; NaN from the first NaN on.
+/// The inclusive cumulative maximum; NaN from the first NaN on.
 pub fn cummax(x: &Array, axis: isize) -> Array {
     scan(x, axis, Reduce::Max)
 }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_has_what_came_before() {
+    fn scans_are_inclusive() {
         let x = Array::ints(DType::I8, &[2, 3], &[100, 100, 3, -4, 5, 6]);
         assert_eq!(cumsum(&x, 1).to_ints(), [100, 200, 203, -4, 1, 7]);
         assert_eq!(cumsum(&x, 0).to_ints(), [100, 100, 3, 96, 105, 9]);

@@ -3,7 +3,7 @@
 use super::exact::sum;
 use crate::Array;
 
-/// eˣ / Σ eˣ along an axis. A lane that is all -∞ or holds +∞ gives NaN, as the formula does.
+/// eˣ / Σ eˣ along an axis. A lane with only -∞, or with +∞, gives NaN, as the formula does.
 pub fn softmax(x: &Array, axis: isize) -> Array {
     let axis = x.axis(axis);
     Array::from_float_fn(x.dtype.to_float(), &x.shape, |i| {
@@ -19,7 +19,7 @@ pub fn log_softmax(x: &Array, axis: isize) -> Array {
     Array::from_float_fn(x.dtype.to_float(), &x.shape, |i| {
         let lane: Vec<_> = x.lane(axis, i).iter().map(|v| v.float()).collect();
         let top = lane.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        // In this order: far from 0, the largest number would swallow the logarithm.
+        // In this order: a large maximum would absorb the logarithm.
         x.float(i) - top - sum(lane.iter().map(|x| (x - top).exp())).ln()
     })
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_known_from_scipy_are_met() {
+    fn values_match_scipy() {
         let x = Array::floats(
             DType::F64,
             &[2, 3],

@@ -1,4 +1,4 @@
-//! Orders along an axis.
+//! Sorting along an axis.
 
 use bessemer::DType;
 
@@ -7,7 +7,7 @@ use crate::Array;
 use crate::array::indices;
 use crate::number::Value;
 
-/// For each place, the index its number has after sorting: ascending, stable, NaN last.
+/// The indices that sort an axis: ascending, stable, NaN last.
 pub fn argsort(x: &Array, axis: isize) -> Array {
     ranked(x, axis, false)
 }
@@ -19,21 +19,20 @@ pub fn sort(x: &Array, axis: isize) -> Array {
     Array::from_fn(x.dtype, &x.shape, |i| pick(x, axis, i, order.at(i)))
 }
 
-/// The `k` largest or smallest and where they were, in that order; of equals the lower index first.
-/// NaN counts as the largest.
+/// The `k` largest or smallest values and their indices, in order, with ties by index. NaN counts as the largest.
 pub fn topk(x: &Array, k: usize, axis: isize, largest: bool) -> (Array, Array) {
     let order = ranked(x, axis, largest);
     let axis = x.axis(axis);
     let mut shape = x.shape.clone();
     shape[axis] = k;
-    let places = Array::from_fn(DType::I64, &shape, |i| order.at(i));
-    let values = Array::from_fn(x.dtype, &shape, |i| pick(x, axis, i, places.at(i)));
-    (values, places)
+    let ranks = Array::from_fn(DType::I64, &shape, |i| order.at(i));
+    let values = Array::from_fn(x.dtype, &shape, |i| pick(x, axis, i, ranks.at(i)));
+    (values, ranks)
 }
 
-fn pick(x: &Array, axis: usize, index: &[usize], place: Value) -> Value {
+fn pick(x: &Array, axis: usize, index: &[usize], position: Value) -> Value {
     let mut index = index.to_vec();
-    index[axis] = place.int() as usize;
+    index[axis] = position.int() as usize;
     x.at(&index)
 }
 
@@ -47,18 +46,18 @@ fn ranked(x: &Array, axis: isize, descending: bool) -> Array {
             continue;
         }
         let lane = x.lane(axis, &index);
-        let mut places: Vec<_> = (0..lane.len()).collect();
+        let mut ranks: Vec<_> = (0..lane.len()).collect();
         // The standard library's sort is stable.
         if descending {
-            places.sort_by(|&a, &b| order(lane[b], lane[a]));
+            ranks.sort_by(|&a, &b| order(lane[b], lane[a]));
         } else {
-            places.sort_by(|&a, &b| order(lane[a], lane[b]));
+            ranks.sort_by(|&a, &b| order(lane[a], lane[b]));
         }
-        for (i, place) in places.into_iter().enumerate() {
+        for (i, position) in ranks.into_iter().enumerate() {
             let mut at = index.clone();
             at[axis] = i;
             let at = crate::array::position(&x.shape, &at);
-            out.data[at] = Value::Int(place as i128);
+            out.data[at] = Value::Int(position as i128);
         }
     }
     out
@@ -79,16 +78,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equals_comes_first_in_both_directions() {
+    fn ties_are_ordered_by_index_in_both_directions() {
         let x = Array::ints(DType::I32, &[5], &[4, 7, 7, 1, 1]);
-        let (values, places) = topk(&x, 3, 0, true);
+        let (values, ranks) = topk(&x, 3, 0, true);
         assert_eq!(
-            (values.to_ints(), places.to_ints()),
+            (values.to_ints(), ranks.to_ints()),
             (vec![7, 7, 4], vec![1, 2, 0])
         );
-        let (values, places) = topk(&x, 3, 0, false);
+        let (values, ranks) = topk(&x, 3, 0, false);
         assert_eq!(
-            (values.to_ints(), places.to_ints()),
+            (values.to_ints(), ranks.to_ints()),
             (vec![1, 1, 4], vec![3, 4, 0])
         );
     }

@@ -1,4 +1,4 @@
-//! Functions of three numbers, with broadcasting.
+//! Functions of three values, with broadcasting.
 
 use bessemer::{DType, Tensor};
 
@@ -14,7 +14,7 @@ macro_rules! calls {
         $variant:ident $name:ident($b:ident, $c:ident) $types:ident $file:ident
         $($bound:ident($($number:literal),+))*;
     )*) => {
-        /// The engine's functions of three numbers, each with its reference.
+        /// The engine's functions of three values, each with its reference.
         pub const CALLS: &[(&str, Call, Reference)] =
             &[$((stringify!($name), |a, b, c| a.$name(b, c), $name)),*];
     };
@@ -39,11 +39,11 @@ fn zip(dtype: DType, [a, b, c]: [&Array; 3], f: impl Fn(Value, Value, Value) -> 
 pub fn select(condition: &Array, a: &Array, b: &Array) -> Array {
     let dtype = a.dtype.promote(b.dtype);
     zip(dtype, [condition, a, b], |c, a, b| {
-        if c.truth() { a } else { b }.cast(dtype)
+        if c.is_nonzero() { a } else { b }.cast(dtype)
     })
 }
 
-/// The nearest number from `low` to `high`: `min(max(x, low), high)`, NaN where any is.
+/// `min(max(x, low), high)`; NaN where any operand is NaN.
 pub fn clamp(x: &Array, low: &Array, high: &Array) -> Array {
     let dtype = x.dtype.promote(low.dtype).promote(high.dtype);
     zip(dtype, [x, low, high], |x, low, high| {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_chooses_and_the_types_meet() {
+    fn select_follows_the_condition_and_promotes() {
         let c = Array::ints(DType::Bool, &[2, 1], &[1, 0]);
         let a = Array::ints(DType::I8, &[2], &[-1, -2]);
         let b = Array::ints(DType::U8, &[], &[255]);
@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn bounds_in_the_wrong_order_give_the_upper_one() {
+    fn clamp_with_swapped_bounds_gives_the_upper_one() {
         let got = clamp(&f32s(&[-5.0, 0.5, 9.0]), &f32s(&[1.0]), &f32s(&[0.0]));
         assert_eq!(got.to_floats(), [0.0, 0.0, 0.0]);
     }
 
     #[test]
-    fn between_two_numbers() {
+    fn lerp_interpolates() {
         let got = lerp(&f32s(&[1.0, 2.0]), &f32s(&[3.0, 4.0]), &f32s(&[0.25, 2.0]));
         assert_eq!(got.to_floats(), [1.5, 6.0]);
         let got = mul_add(&f32s(&[2.0]), &f32s(&[3.0]), &f32s(&[1.0]));

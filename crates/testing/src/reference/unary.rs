@@ -1,4 +1,4 @@
-//! Functions of one number.
+//! Functions of one value.
 
 use bessemer::{DType, Kind, Tensor};
 
@@ -7,14 +7,14 @@ use crate::Array;
 use crate::number::{Value, wrap};
 use crate::subnormal::operand;
 
-/// Declares [`Unary`] from the engine's table: its names, not its arithmetic.
+/// Declares [`Unary`] from the engine's table: only the names, not the arithmetic.
 macro_rules! declare {
     ($(
         $(#[$doc:meta])*
         $variant:ident $name:ident $(($parameter:ident = $sample:literal))? $result:ident $file:ident
         $($bound:ident($($number:literal),+))*;
     )*) => {
-        /// A function of one number.
+        /// A function of one value.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Unary {
             $($(#[$doc])* $variant $((declare!(@type $parameter)))?,)*
@@ -23,10 +23,10 @@ macro_rules! declare {
         use Unary::{$($variant),*};
 
         impl Unary {
-            /// All of them, those with a parameter with that of the table.
+            /// All functions, with the parameters of the table.
             pub const ALL: &[Self] = &[$($variant $(($sample))?,)*];
 
-            /// The engine's name of it.
+            /// The engine's name of the function.
             pub fn name(self) -> &'static str {
                 match self {
                     $($variant { .. } => stringify!($name),)*
@@ -55,7 +55,7 @@ macro_rules! declare {
 bessemer::for_each_unary!(declare);
 
 impl Unary {
-    /// The type of the answer for elements of `dtype`, or none where the function does not exist.
+    /// The result type for elements of `dtype`, or `None` if the function is not defined.
     pub fn dtype(self, dtype: DType) -> Option<DType> {
         let number = |out| (dtype.kind() != Kind::Bool).then_some(out);
         match self {
@@ -67,7 +67,7 @@ impl Unary {
         }
     }
 
-    /// The function of one number of type `dtype`; a float is not rounded.
+    /// Applies the function to a value of type `dtype`; a float is not rounded.
     pub fn apply(self, dtype: DType, v: Value) -> Value {
         match v {
             Value::Int(i) => match self {
@@ -94,11 +94,11 @@ impl Unary {
         }
     }
 
-    /// The function of a float.
+    /// Applies the function to a float.
     ///
     /// # Panics
     ///
-    /// If the answer is a truth value.
+    /// If the result is a boolean.
     pub fn float(self, x: f64) -> f64 {
         match self {
             Neg => -x,
@@ -167,7 +167,7 @@ impl Unary {
     }
 }
 
-/// The function of every number.
+/// Applies a function to every value.
 pub fn unary(f: Unary, x: &Array) -> Array {
     let dtype = f
         .dtype(x.dtype)
@@ -196,8 +196,8 @@ pub fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// x Φ(x), with the Gaussian distribution function: ½ x erfc(-x / √2). Far out, an error of the argument
-/// becomes a hundred times as large in the result, so the argument is kept in two parts.
+/// x Φ(x), with the Gaussian distribution function: ½ x erfc(-x / √2). For large |x|, an error of the argument is
+/// amplified a hundred times in the result, so the argument is in double-double precision.
 pub fn gelu(x: f64) -> f64 {
     let (t, rest) = times((-x, 0.0), ROOT_HALF);
     let slope = if rest.is_finite() {
@@ -208,8 +208,8 @@ pub fn gelu(x: f64) -> f64 {
     0.5 * x * (erfc(t) - slope)
 }
 
-/// ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³); 1 + tanh u is 2 sigmoid(2u). As above, 2u is kept
-/// in two parts.
+/// ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³); 1 + tanh u is 2 sigmoid(2u). As above, 2u is in double-double
+/// precision.
 pub fn gelu_tanh(x: f64) -> f64 {
     if !x.is_finite() || x.abs() > 1e6 {
         return x * sigmoid(x);
@@ -226,12 +226,12 @@ pub fn gelu_tanh(x: f64) -> f64 {
     }
 }
 
-/// 1/√2, 2√(2/π) and 0.044715, each in two parts.
+/// 1/√2, 2√(2/π) and 0.044715, in double-double precision.
 const ROOT_HALF: (f64, f64) = (std::f64::consts::FRAC_1_SQRT_2, -4.833646656726457e-17);
 const TWICE_ROOT: (f64, f64) = (1.5957691216057308, -9.96930880911092e-17);
 const CUBIC: (f64, f64) = (0.044715, 2.1960211427085595e-18);
 
-/// The product of two numbers that each come in two parts.
+/// The product of two double-doubles.
 fn times(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
     let high = a.0 * b.0;
     let low = a.0.mul_add(b.0, -high) + (a.0 * b.1 + a.1 * b.0);
@@ -247,7 +247,7 @@ fn mish(x: f64) -> f64 {
     x * (n / (n + 2.0))
 }
 
-/// Rust's own loses digits near 0 and overflows far out.
+/// Rust's own loses precision near 0 and overflows for large arguments.
 fn asinh(x: f64) -> f64 {
     let a = x.abs();
     if a > 1e100 || a.is_nan() {
@@ -257,7 +257,7 @@ fn asinh(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// Rust's own loses digits near 1 and overflows far out.
+/// Rust's own loses precision near 1 and overflows for large arguments.
 fn acosh(x: f64) -> f64 {
     if x.is_nan() || x < 1.0 {
         return f64::NAN;
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_known_to_forty_digits_are_met() {
+    fn values_match_forty_digit_references() {
         let known = [
             (Gelu, -5.0, -1.4332578593959696e-6),
             (Gelu, -12.3, -5.570_309_556_075_305e-34),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn special_numbers_go_through() {
+    fn special_values_are_handled() {
         for &f in Unary::ALL {
             if f.dtype(DType::F64) == Some(DType::F64) {
                 assert!(f.float(f64::NAN).is_nan(), "{f:?}");

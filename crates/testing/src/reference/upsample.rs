@@ -2,7 +2,7 @@
 
 use crate::Array;
 
-/// Each number of the axes after the second becomes a block of `scale` along each of them.
+/// Repeats each value `scale` times along each axis after the second.
 pub fn upsample_nearest(x: &Array, scale: usize) -> Array {
     let mut shape = x.shape.clone();
     shape[2..].iter_mut().for_each(|n| *n *= scale);
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_blocks() {
+    fn values_become_blocks() {
         let x = Array::ints(DType::U8, &[1, 1, 1, 2], &[1, 2]);
         let got = upsample_nearest(&x, 2);
         assert_eq!(got.shape, [1, 1, 2, 4]);

@@ -8,10 +8,10 @@ use half::{bf16, f16};
 
 use crate::random::Rng;
 
-/// What weights are.
+/// The format of weights.
 pub type Format = Weights;
 
-/// What a random transformer is like. Sizes are small; what they are multiples of depends on the formats.
+/// The architecture of a random transformer. Sizes are small; the block formats determine what they are multiples of.
 #[derive(Clone, Debug)]
 pub struct Family {
     /// Sizes, as [`Spec`] has them.
@@ -26,40 +26,40 @@ pub struct Family {
     pub ffn: usize,
     /// See [`Spec`].
     pub vocab: usize,
-    /// How many.
+    /// Number of layers.
     pub layers: usize,
-    /// Of the embedding, of `q` and `k`, of `v` and `down`, and of the rest.
+    /// Formats of the embedding, of `q` and `k`, of `v` and `down`, and of the rest.
     pub formats: [Format; 4],
-    /// Whether the head is the embedding.
+    /// Whether the output head is tied to the embedding.
     pub is_tied: bool,
-    /// Which elements make pairs.
+    /// The pairing of rotated elements.
     pub style: RopeStyle,
-    /// Elements of a head that turn; all where `None`.
-    pub turned: Option<usize>,
-    /// How frequencies change, of layers that see everything.
+    /// Number of rotated elements of a head; `None` stands for all.
+    pub rope_dims: Option<usize>,
+    /// Frequency scaling, in layers without a sliding window.
     pub scaling: RopeScaling,
     /// Whether `q`, `k` and `v` have biases.
     pub has_qkv_bias: bool,
-    /// Whether all others have.
+    /// Whether all other projections have biases.
     pub has_bias: bool,
-    /// Whether heads of queries and keys have norms.
+    /// Whether query and key heads have norms.
     pub has_head_norms: bool,
-    /// Whether what parts add has norms.
+    /// Whether the outputs of attention and FFN have norms.
     pub has_post_norms: bool,
-    /// Whether the feed-forward part has a gate.
+    /// Whether the FFN is gated.
     pub is_gated: bool,
-    /// What it bends with.
+    /// The activation of the FFN.
     pub activation: Activation,
-    /// Of scores, and of logits.
+    /// Soft caps of scores and of logits.
     pub soft_caps: [Option<f32>; 2],
-    /// Of every layer but the last of every three.
+    /// Sliding window, in all but every third layer.
     pub window: Option<usize>,
-    /// What rows of the embedding are multiplied with.
+    /// Factor of the embedding.
     pub embedding_scale: f32,
 }
 
 impl Default for Family {
-    /// As Llama: grouped queries, a gate with SiLU, pairs of neighbours.
+    /// Llama: grouped-query attention, SwiGLU, interleaved RoPE.
     fn default() -> Self {
         Self {
             width: 64,
@@ -72,7 +72,7 @@ impl Default for Family {
             formats: [Weights::F32; 4],
             is_tied: false,
             style: RopeStyle::Interleaved,
-            turned: None,
+            rope_dims: None,
             scaling: RopeScaling::None,
             has_qkv_bias: false,
             has_bias: false,
@@ -88,7 +88,7 @@ impl Default for Family {
 }
 
 impl Family {
-    /// As Qwen 3, with the biases of Qwen 2: norms of heads, halves of a head make pairs.
+    /// Qwen 3 with the biases of Qwen 2: head norms, half-split RoPE.
     pub fn qwen() -> Self {
         Self {
             style: RopeStyle::HalfSplit,
@@ -99,7 +99,7 @@ impl Family {
         }
     }
 
-    /// As Gemma 2 and 3 together: norms of everything, caps, windows, large embeddings.
+    /// Gemma 2 and 3 combined: pre- and post-norms, soft caps, sliding windows, scaled embeddings.
     pub fn gemma() -> Self {
         Self {
             layers: 3,
@@ -115,11 +115,11 @@ impl Family {
         }
     }
 
-    /// As Phi: part of a head turns, YaRN, biases everywhere, no gate, GELU.
+    /// Phi: partial RoPE, YaRN, biases everywhere, an ungated FFN with GELU.
     pub fn phi() -> Self {
         Self {
             style: RopeStyle::HalfSplit,
-            turned: Some(8),
+            rope_dims: Some(8),
             scaling: RopeScaling::Yarn {
                 factor: 4.0,
                 original_context: 16,
@@ -139,7 +139,7 @@ impl Family {
         self.made_by(Random(Some(Rng::new(seed))))
     }
 
-    /// One without content, where only its sizes matter.
+    /// A transformer with zeros for weights, for tests of sizes only.
     pub fn hollow(&self) -> Result<Spec> {
         self.made_by(Random(None))
     }
@@ -180,7 +180,7 @@ impl Family {
         let rope = RopeOptions {
             style: self.style,
             base: 10_000.0,
-            dims: self.turned,
+            dims: self.rope_dims,
             scaling: self.scaling,
             attention_factor: None,
         };
@@ -221,7 +221,7 @@ impl Family {
 struct Random(Option<Rng>);
 
 impl Random {
-    /// Weights that keep the size of what they are multiplied with.
+    /// Weights that preserve the magnitude of activations.
     fn matrix(&mut self, format: Format, rows: usize, cols: usize) -> Result<QuantMatrix> {
         let scale = 1.5 / (cols as f64).sqrt();
         let Some(rng) = &mut self.0 else {

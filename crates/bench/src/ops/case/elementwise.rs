@@ -1,7 +1,8 @@
 //! Elementwise ops, reductions, scans and sorts at the four sizes.
 
-use super::{Builder, COLUMNS, Entry, Family, SIZES};
 use bench_protocol::{DType, Fill, Op};
+
+use super::{Builder, COLUMNS, Entry, Family, SIZES};
 
 /// A measured function of one element: type and range of the operand, type of the result.
 struct Unary(Op, DType, [f64; 2], DType);
@@ -47,7 +48,7 @@ const CASTS: [(DType, DType); 8] = [
 const REDUCTIONS: [(Op, f64, f64); 9] = [
     (Op::Sum, 0.0, 1.0),
     (Op::Mean, 0.0, 1.0),
-    // Near one: a product of millions of factors stays a number.
+    // Near one, so that a product of millions of factors stays finite.
     (Op::Prod, 0.9999, 1.0001),
     (Op::Min, -1.0, 1.0),
     (Op::Max, -1.0, 1.0),
@@ -153,7 +154,7 @@ fn reductions(entries: &mut Vec<Entry>, size: &str, n: usize) {
         );
     }
     for op in [Op::Any, Op::All] {
-        // The value that is not decisive, everywhere: no early end.
+        // Values that never decide the result, so that nothing can return early.
         let value = f64::from(u8::from(op == Op::All));
         let fill = Fill::Uniform {
             low: value,

@@ -1,14 +1,15 @@
 //! Matrix products of many shapes, and the rest of linear algebra.
 
-use super::{Builder, Entry, Family, SIZES, shape_name};
 use bench_protocol::{DType, Fill, Op};
+
+use super::{Builder, Entry, Family, SIZES, shape_name};
 
 const AROUND_ZERO: Fill = Fill::Uniform {
     low: -1.0,
     high: 1.0,
 };
 
-/// `m, k, n` of the shapes that are not square, with what they stand for.
+/// `m, k, n` of rectangular shapes, with their use.
 const SHAPES: [(&str, [usize; 3]); 10] = [
     ("tall", [4096, 64, 64]),
     ("tall", [8192, 256, 32]),

@@ -1,7 +1,8 @@
 //! Ops of neural networks at the shapes of models, and indexing.
 
-use super::{Builder, COLUMNS, Entry, Family, SIZES, shape_name};
 use bench_protocol::{DType, Fill, Op};
+
+use super::{Builder, COLUMNS, Entry, Family, SIZES, shape_name};
 
 /// Softmax: rows of the four sizes, scores of attention, vocabularies.
 const SOFTMAX: [&[usize]; 8] = [
@@ -26,7 +27,7 @@ const NORM: [[usize; 2]; 7] = [
     [4096, 4096],
 ];
 
-/// Rope: batch, heads, positions, width of a head.
+/// RoPE: batch, heads, positions, head dimension.
 const ROPE: [[usize; 4]; 5] = [
     [1, 32, 1, 128],
     [1, 12, 128, 64],
@@ -35,7 +36,7 @@ const ROPE: [[usize; 4]; 5] = [
     [1, 32, 4096, 128],
 ];
 
-/// Attention: heads, heads of keys, queries, keys, width, causal.
+/// Attention: query heads, key heads, queries, keys, head dimension; causal.
 const ATTENTION: [(&str, [usize; 5], bool); 7] = [
     ("whole", [12, 12, 128, 128, 64], false),
     ("causal", [12, 12, 512, 512, 64], true),

@@ -33,8 +33,7 @@ pub enum RopeScaling {
         factor: f64,
     },
     /// YaRN: a frequency is divided by `factor` if its pair makes fewer than `beta_slow` rotations in the original
-    /// context,
-    /// unchanged above `beta_fast` rotations, and interpolated in between.
+    /// context, unchanged above `beta_fast` rotations, and interpolated in between.
     Yarn {
         /// How many times longer the context is.
         factor: f64,
@@ -46,8 +45,7 @@ pub enum RopeScaling {
         beta_slow: f64,
     },
     /// Llama 3: a frequency is divided by `factor` if its wavelength is longer than `original_context / low_factor`,
-    /// unchanged
-    /// if it is shorter than `original_context / high_factor`, and interpolated in between.
+    /// unchanged if it is shorter than `original_context / high_factor`, and interpolated in between.
     Llama3 {
         /// How many times longer the context is.
         factor: f64,
@@ -57,8 +55,8 @@ pub enum RopeScaling {
         high_factor: f64,
         /// Context length of the original training, in positions.
         original_context: usize,
-        },
-        }
+    },
+}
 
 /// Options of rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,8 +70,7 @@ pub struct RopeOptions {
     /// Frequency scaling for longer contexts.
     pub scaling: RopeScaling,
     /// Factor of the rotated elements; `None` stands for the default of the scaling: `0.1 ln(factor) + 1` for YaRN, 1
-    /// for the
-    /// others.
+    /// for the others.
     pub attention_factor: Option<f64>,
 }
 
@@ -199,8 +196,7 @@ pub struct RopeTable {
 
 impl RopeTable {
     /// A table of given frequencies: the angle, in radians, by which pair `i` rotates from one position to the next.
-    /// The first
-    /// `2 * frequencies.count()` elements of a row are rotated.
+    /// The first `2 * frequencies.count()` elements of a row are rotated.
     pub fn new(frequencies: &Tensor, style: RopeStyle, attention_factor: f64) -> Result<Self> {
         frequencies.expect_rank("rope", 1)?;
         let frequencies = frequencies.cast(DType::F64);
@@ -225,8 +221,7 @@ impl RopeTable {
     }
 
     /// The frequency of each pair in revolutions, as `u64` fixed point: the fractions in units of 2⁻⁶⁴, then the
-    /// integer
-    /// parts. A wrapping product with any position is the exact angle.
+    /// integer parts. A wrapping product with any position is the exact angle.
     pub(crate) fn revolutions(&self) -> &Tensor {
         &self.revolutions
     }

@@ -33,8 +33,7 @@ impl Real {
     }
 
     /// Finds the shortest digits for which `round_trips`, beginning with `min` digits after the first. `wide` is a
-    /// notation
-    /// that round-trips.
+    /// notation that round-trips.
     fn shortest(value: f64, wide: &str, min: usize, round_trips: impl Fn(&str) -> bool) -> Self {
         let end = digits_after_first(wide) + 1;
         // Rounds ties to even, which Rust's own shortest notation does not.
@@ -82,8 +81,7 @@ impl Real {
     }
 
     /// The text before and after the point: the shortest digits, or `precision` digits after the point, rounded from
-    /// the
-    /// exact value, if that is fewer or `fixed`.
+    /// the exact value, if that is fewer or `fixed`.
     fn positional(&self, precision: usize, fixed: bool) -> (String, String) {
         let len = self.digits.len() as i32;
         let fraction = usize::try_from(len - 1 - self.exponent).unwrap_or(0);
@@ -193,8 +191,7 @@ fn round(dtype: DType, value: f64) -> f64 {
 }
 
 /// Decimal digits that a type always preserves (`FLT_DIG`), at most the default precision. `bf16` preserves 2, which
-/// would
-/// show 256 as 2.56e+02; it is treated as `f16`.
+/// would show 256 as 2.56e+02; it is treated as `f16`.
 const fn certain_digits(dtype: DType) -> i32 {
     match dtype {
         DType::F16 | DType::BF16 => 3,
