@@ -216,18 +216,18 @@ fn inputs<'a>(metal: &Arc<Metal>, op: &'a Op, tensors: &'a [Tensor]) -> Result<V
 }
 
 /// Records the kernels of a node that has at least one element; they write `block`, which is the memory of input
-/// `aliased_input`, if any. `false`: there is no kernel for it here, and nothing was recorded.
+/// `aliases_input`, if any. `false`: there is no kernel for it here, and nothing was recorded.
 pub(crate) fn run(
     metal: &Arc<Metal>,
     op: &Op,
     tensors: &[Tensor],
     block: &Block,
     node: &Node,
-    aliased_input: Option<usize>,
+    aliases_input: Option<usize>,
 ) -> Result<bool> {
     let mut recorder = Recorder::new(metal, op.name());
     let inputs = inputs(metal, op, tensors)?;
-    let output = Output::new(block, node.dtype, node.shape, aliased_input);
+    let output = Output::new(block, node.dtype, node.shape, aliases_input);
     match record(op, &mut recorder, &inputs, &output) {
         Ok(()) if !recorder.no_kernel => {}
         Ok(()) => {

@@ -76,7 +76,7 @@ pub(crate) fn record_one(
             all_views[i] = view;
             vector = elementwise.is_vector(&view);
         }
-        let reads = !is_scalar && output.aliased_input != Some(i);
+        let reads = !is_scalar && output.aliases_input != Some(i);
         kernel = kernel
             .flag(text::VECTOR[i], vector)
             .flag(text::SCALAR[i], is_scalar)
@@ -95,7 +95,7 @@ pub(crate) fn record_one(
             None => spans.next(),
         };
         launch = match span {
-            Some((_, span)) if output.aliased_input != Some(i) => launch.read(span),
+            Some((_, span)) if output.aliases_input != Some(i) => launch.read(span),
             _ => launch.skip(),
         };
     }
@@ -121,7 +121,7 @@ pub(crate) fn record(
             }
             None => {
                 spans.push((input, input.span(output)));
-                if output.aliased_input == Some(i) {
+                if output.aliases_input == Some(i) {
                     InputLocation::Output
                 } else {
                     InputLocation::Buffer
@@ -167,7 +167,7 @@ pub(crate) fn record(
 }
 
 fn bind_output(launch: LaunchBuilder, output: &Output) -> LaunchBuilder {
-    match output.aliased_input {
+    match output.aliases_input {
         Some(_) => launch.update(&output.slice),
         None => launch.write(&output.slice),
     }

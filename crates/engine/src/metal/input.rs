@@ -13,7 +13,7 @@ const ALIGN: usize = 32;
 /// An input of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
-    /// Its memory; `None` for an input whose memory is the output's ([`Output::aliased_input`]) and for a scalar.
+    /// Its memory; `None` for an input whose memory is the output's ([`Output::aliases_input`]) and for a scalar.
     pub(super) block: Option<&'a Block>,
     pub(crate) dtype: DType,
     pub(crate) layout: Layout,
@@ -35,7 +35,7 @@ pub(crate) struct Output {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     /// The input whose memory this is, computed in place.
-    pub(crate) aliased_input: Option<usize>,
+    pub(crate) aliases_input: Option<usize>,
 }
 
 impl<'a> Input<'a> {
@@ -86,13 +86,13 @@ impl Output {
         block: &Block,
         dtype: DType,
         shape: Shape,
-        aliased_input: Option<usize>,
+        aliases_input: Option<usize>,
     ) -> Self {
         Self {
             slice: block.slice(0..shape.count() * dtype.size()),
             dtype,
             shape,
-            aliased_input,
+            aliases_input,
         }
     }
 

@@ -340,7 +340,7 @@ impl<'a> Recorder<'a> {
             slice: self.scratch(shape.count() * dtype.size())?,
             dtype,
             shape,
-            aliased_input: None,
+            aliases_input: None,
         })
     }
 

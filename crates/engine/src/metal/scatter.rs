@@ -44,7 +44,7 @@ pub(crate) fn record(
     inputs: &[Input<'_>],
     output: &Output,
 ) -> Result<()> {
-    if output.aliased_input != Some(0) {
+    if output.aliases_input != Some(0) {
         copy::record_copy(recorder, &inputs[0], output)?;
     }
     if inputs[1].count() == 0 {

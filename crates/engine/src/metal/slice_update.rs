@@ -17,7 +17,7 @@ pub(crate) fn record(
     output: &Output,
 ) -> Result<()> {
     let (input, source) = (&inputs[0], &inputs[1]);
-    let in_place = output.aliased_input == Some(0);
+    let in_place = output.aliases_input == Some(0);
     if source.count() == 0 {
         return if in_place {
             Ok(())
