@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory that a target may hold at a time. libFuzzer looks at what is resident once a second: it misses what is freed
 /// sooner and what is reserved and never written.
-const MOST_BYTES: usize = 1 << 30;
+const MAX_LIVE_BYTES: usize = 1 << 30;
 
 /// The system's memory, up to the limit. Beyond it there is none: that ends the process unless the caller can do without.
 struct Limited;
 
 #[global_allocator]
 static LIMITED: Limited = Limited;
-static HELD: AtomicUsize = AtomicUsize::new(0);
+static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: All memory is the system allocator's, asked for and given back with the layout that the caller gave.
 unsafe impl GlobalAlloc for Limited {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let size = layout.size();
-        if HELD.fetch_add(size, Ordering::Relaxed) + size > MOST_BYTES {
-            HELD.fetch_sub(size, Ordering::Relaxed);
+        if LIVE_BYTES.fetch_add(size, Ordering::Relaxed) + size > MAX_LIVE_BYTES {
+            LIVE_BYTES.fetch_sub(size, Ordering::Relaxed);
             return std::ptr::null_mut();
         }
         // SAFETY: The caller keeps what this function asks for, which is what the system's asks for.
@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Limited {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        LIVE_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: The memory is the system's, and of this layout: see `alloc`.
         unsafe { System.dealloc(memory, layout) }
     }

@@ -555,15 +555,15 @@ fn a_fused_epilogue_is_bit_identical_to_separate_ops() {
                 let residual = given(wave(&[n, m], 4)).t();
                 let product = done(a.matmul(&b));
                 let sum = done(&product + &bias);
-                let bent = done(f(&sum));
-                let apart = done(&bent + &residual);
+                let activated = done(f(&sum));
+                let apart = done(&activated + &residual);
                 let cases = [
                     (f(&(a.matmul(&b) + &bias)) + &residual, apart),
                     (
                         &residual + f(&(&bias + a.matmul(&b))),
-                        done(&bent + &residual),
+                        done(&activated + &residual),
                     ),
-                    (f(&(a.matmul(&b) + &bias)), bent),
+                    (f(&(a.matmul(&b) + &bias)), activated),
                     (f(&a.matmul(&b)), done(f(&product))),
                     (f(&a.matmul(&b)) + &residual, done(f(&product) + &residual)),
                 ];

@@ -3,10 +3,10 @@
 //! A result `y` of a float type is right if
 //!
 //! ```text
-//! |y - truth| ≤ ½ step(y) + steps · step'(truth) + share · eps' · magnitude
+//! |y - exact| ≤ ½ step(y) + steps · step'(exact) + share · eps' · magnitude
 //! ```
 //!
-//! where `truth` is the exact result, `step` is the distance of neighbouring values of the result's type (an ulp), and
+//! where `exact` is the exact result, `step` is the distance of neighbouring values of the result's type (an ulp), and
 //! `step'` and `eps'` are those of the type that the op computes in: `f32` for `f16`, `bf16` and `f32`, and `f64` for
 //! `f64`. The first term is the rounding of the result; `f16` and `bf16` get no more than that and the error of a
 //! result in `f32`. The second is for elementwise functions: their bound in units in the last place. The third is for
@@ -67,10 +67,10 @@ impl Tolerance {
     }
 
     /// The error bound for a result of type `dtype`.
-    pub fn allowed(self, dtype: DType, truth: f64, magnitude: f64) -> f64 {
+    pub fn allowed(self, dtype: DType, exact: f64, magnitude: f64) -> f64 {
         let inner = computed_in(dtype);
         // The exact result may exceed the largest finite value of the type.
-        let near = truth.clamp(-format(inner).max, format(inner).max);
+        let near = exact.clamp(-format(inner).max, format(inner).max);
         // If the result is narrower than the type it is computed in, that is rounded first.
         let twice = if dtype == inner { 0.0 } else { 0.5 };
         let mut allowed = 0.5 * ulp(dtype, near) + (self.steps + twice) * ulp(inner, near);
@@ -231,7 +231,7 @@ pub enum Mismatch {
         index: Vec<usize>,
         /// The answer.
         got: Value,
-        /// The truth.
+        /// The exact result.
         expected: Value,
         /// The error, in ulps of the result's type.
         steps: f64,
@@ -295,12 +295,12 @@ pub fn compare(
 
 fn report(bound: Tolerance, expected: &Array, i: usize, got: Value, size: f64) -> Mismatch {
     let dtype = expected.dtype;
-    let truth = expected.data[i];
-    let (steps, allowed) = if dtype.is_float() && truth.float().is_finite() {
-        let step = ulp(dtype, truth.float());
+    let exact = expected.data[i];
+    let (steps, allowed) = if dtype.is_float() && exact.float().is_finite() {
+        let step = ulp(dtype, exact.float());
         (
-            (got.float() - truth.float()).abs() / step,
-            bound.allowed(dtype, truth.float(), size) / step,
+            (got.float() - exact.float()).abs() / step,
+            bound.allowed(dtype, exact.float(), size) / step,
         )
     } else {
         (f64::INFINITY, 0.0)
@@ -311,7 +311,7 @@ fn report(bound: Tolerance, expected: &Array, i: usize, got: Value, size: f64) -
     Mismatch::Number {
         index,
         got,
-        expected: truth,
+        expected: exact,
         steps,
         allowed,
     }
@@ -322,21 +322,22 @@ fn agree(
     bound: Tolerance,
     dtype: DType,
     got: Value,
-    truth: Value,
+    exact: Value,
     magnitude: f64,
 ) -> bool {
     let (Value::Float(g), true) = (got, dtype.is_float()) else {
-        return got == truth;
+        return got == exact;
     };
-    let t = truth.float();
-    let slack = match bound.is_exact() || !t.is_finite() {
-        true => 0.0,
-        false => bound.allowed(dtype, t, magnitude),
+    let t = exact.float();
+    let slack = if bound.is_exact() || !t.is_finite() {
+        0.0
+    } else {
+        bound.allowed(dtype, t, magnitude)
     };
     if let Some(right) = judge(op, dtype, g, t, slack) {
         return right;
     }
-    let nearest = round(dtype, truth);
+    let nearest = round(dtype, exact);
     if g == nearest || g.is_nan() && t.is_nan() {
         return true;
     }
@@ -386,13 +387,13 @@ mod tests {
 
     #[test]
     fn half_precision_allows_one_rounding() {
-        let truth = one(DType::F16, 1.0 + 0.4 * epsilon(DType::F16));
+        let exact = one(DType::F16, 1.0 + 0.4 * epsilon(DType::F16));
         let next = one(DType::F16, 1.0 + epsilon(DType::F16));
         assert_eq!(
-            compare("exp", 1, &one(DType::F16, 1.0), &truth, None),
+            compare("exp", 1, &one(DType::F16, 1.0), &exact, None),
             Ok(())
         );
-        assert!(compare("exp", 1, &next, &truth, None).is_err());
+        assert!(compare("exp", 1, &next, &exact, None).is_err());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) fn locate(model: &str) -> Result<PathBuf> {
 }
 
 /// The prompt text, which is repeated.
-const TEXT: &str = "A forge is never quiet. Before the sun is up somebody rakes the ashes, lays new coal and \
+const TEXT: &str = "A forge is never quiet. Before the sun is up someone rakes the ashes, lays new coal and \
     works the bellows until the first sparks fly. The iron waits in bars along the wall, each marked with chalk \
     by the one who bought it. What it will become is settled over tea: hinges for the mill, a gate for the \
     garden, two dozen nails, a pan that must not warp. Then the hammering begins, and it does not stop until \

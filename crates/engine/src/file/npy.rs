@@ -318,10 +318,12 @@ impl<'a> Text<'a> {
     }
 
     fn boolean(&mut self) -> Result<bool, &'static str> {
-        match self.eat("True") {
-            true => Ok(true),
-            false if self.eat("False") => Ok(false),
-            false => Err("fortran_order is neither True nor False"),
+        if self.eat("True") {
+            Ok(true)
+        } else if self.eat("False") {
+            Ok(false)
+        } else {
+            Err("fortran_order is neither True nor False")
         }
     }
 

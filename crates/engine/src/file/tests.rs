@@ -86,7 +86,7 @@ fn assert_same(left: &[(String, Tensor)], right: &[(String, Tensor)]) {
 #[test]
 fn reads_arrays_written_by_numpy() {
     check(
-        &npy_of(fixture::PLAIN).unwrap(),
+        &npy_of(fixture::MATRIX_I32).unwrap(),
         &[2, 3],
         &[1, 2, 3, 4, 5, 6],
     );
@@ -128,7 +128,7 @@ fn npy_files_are_byte_identical_to_numpys() {
     let path = directory.path().join("x.npy");
     let x = Tensor::from_slice(&[1, 4, 2, 5, 3, 6], [3, 2]).t();
     x.save_npy(&path).unwrap();
-    assert_eq!(fs::read(&path).unwrap(), fixture::PLAIN);
+    assert_eq!(fs::read(&path).unwrap(), fixture::MATRIX_I32);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
 }
 
@@ -248,7 +248,7 @@ fn zip64_archives_round_trip() {
     let mut writer = zip::Writer::new(Vec::new(), 0);
     for name in ["a.npy", "b.npy"] {
         let method = zip::Method::Stored;
-        writer.add(name, method, &[fixture::PLAIN]).unwrap();
+        writer.add(name, method, &[fixture::MATRIX_I32]).unwrap();
     }
     let bytes = writer.finish().unwrap();
     let arrays = npz_of(&bytes).unwrap();

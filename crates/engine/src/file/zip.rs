@@ -352,13 +352,13 @@ impl<W: Write> Writer<W> {
 
         // A local header has both sizes in its ZIP64 field, or none.
         let is_wide = size.max(compressed) >= self.limit;
-        let wide: Vec<u8> = match is_wide {
-            true => [size.to_le_bytes(), compressed.to_le_bytes()].concat(),
-            false => Vec::new(),
+        let wide: Vec<u8> = if is_wide {
+            [size.to_le_bytes(), compressed.to_le_bytes()].concat()
+        } else {
+            Vec::new()
         };
-        let narrow = |value: u64| match is_wide {
-            true => ZIP64_MARKER,
-            false => value as u32,
+        let narrow = |value: u64| {
+            if is_wide { ZIP64_MARKER } else { value as u32 }
         };
         let sizes = (narrow(compressed), narrow(size));
         let fields = HeaderFields {

@@ -1,7 +1,7 @@
 //! `conv1d` and `conv2d` on Metal.
 //!
 //! A convolution is a matmul of the weights and the windows of the image (im2col). Without padding, 1×1 convolutions
-//! call the matmul kernels; others use tiles whose right factor is gathered from the image on its way to threadgroup
+//! call the matmul kernels; others use tiles whose right factor is gathered from the image into threadgroup
 //! memory (implicit GEMM). If sums are short, or few outputs share a window, each result has its own thread.
 
 use bessemer_hal::BufferSlice;

@@ -241,9 +241,10 @@ impl LaunchBuilder {
 
     /// The launch, or one for each band.
     fn bands(self, grid: Grid) -> hal::Result<Vec<hal::Launch>> {
-        let group = match grid.counts_threadgroups {
-            true => Size::new(1, 1, 1),
-            false => grid.threadgroup,
+        let group = if grid.counts_threadgroups {
+            Size::new(1, 1, 1)
+        } else {
+            grid.threadgroup
         };
         let bands = self
             .band_cost
@@ -268,9 +269,10 @@ impl LaunchBuilder {
 
 impl Grid {
     fn launch(self, launch: hal::LaunchBuilder) -> hal::Result<hal::Launch> {
-        match self.counts_threadgroups {
-            true => launch.threadgroups(self.size, self.threadgroup),
-            false => launch.threads(self.size, self.threadgroup),
+        if self.counts_threadgroups {
+            launch.threadgroups(self.size, self.threadgroup)
+        } else {
+            launch.threads(self.size, self.threadgroup)
         }
     }
 }

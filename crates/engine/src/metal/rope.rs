@@ -43,9 +43,9 @@ msl_struct! {
 /// The frequencies and positions as the kernel reads them: turns in `u64`, and `i64` or `f32`, since Metal has no
 /// `f64`.
 pub(crate) fn inputs(table: &RopeTable, positions: Option<Tensor>) -> (&Tensor, Option<Tensor>) {
-    let positions = positions.map(|p| match p.dtype().is_float() {
-        true => p.cast(DType::F32),
-        false => p.cast(DType::I64),
+    let positions = positions.map(|p| {
+        let is_float = p.dtype().is_float();
+        p.cast(if is_float { DType::F32 } else { DType::I64 })
     });
     (table.revolutions(), positions)
 }

@@ -14,13 +14,12 @@ fn zip(members: &[(&str, &[u8], bool)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut directory = Vec::new();
     for (name, data, is_packed) in members {
-        let packed = match is_packed {
-            true => {
-                let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-                encoder.write_all(data).unwrap();
-                encoder.finish().unwrap()
-            }
-            false => data.to_vec(),
+        let packed = if *is_packed {
+            let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        } else {
+            data.to_vec()
         };
         let offset = out.len() as u32;
         let method = if *is_packed { 8_u16 } else { 0 };

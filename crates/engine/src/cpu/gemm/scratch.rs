@@ -55,11 +55,11 @@ pub(super) fn local<R>(body: impl FnOnce(&mut Local) -> R) -> R {
 /// Maximum bytes of a buffer of vectors that is kept: fresh pages cost more than filling them.
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
-static SHARED: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
+static SHARED_BUFFERS: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 
 /// Calls `body` with exclusive use of a buffer.
 pub(super) fn shared<R>(body: impl FnOnce(&mut Buffer) -> R) -> R {
-    let kept = || SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = || SHARED_BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut buffer = kept().pop().unwrap_or_default();
     let result = body(&mut buffer);
     if buffer.bytes() <= MAX_KEPT_BYTES {

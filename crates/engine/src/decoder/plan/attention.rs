@@ -190,9 +190,10 @@ impl PlanContext<'_> {
             None => launch.read_part(&keys, 0).read_part(&values, 0),
         };
         let launch = launch.read(self.sequences.state(self.slot));
-        let launch = match split {
-            true => launch.write_part(&scratch.partials, 0),
-            false => launch.write(&scratch.attn_output),
+        let launch = if split {
+            launch.write_part(&scratch.partials, 0)
+        } else {
+            launch.write(&scratch.attn_output)
         };
         let launch = launch.value(&heads);
         let launch = match staged {

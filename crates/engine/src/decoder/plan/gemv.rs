@@ -97,9 +97,10 @@ impl PlanContext<'_> {
             Self::gemv(kernel, cols, false, bias.is_some()).flag("RESIDUAL", !has_post_norm);
         let launch = recorder.launch(&kernel)?.read(from).read(&matrix.slice);
         let launch = self.bias(launch, bias.as_ref());
-        let launch = match has_post_norm {
-            true => launch.write(&self.sequences.scratch().block_output),
-            false => launch.update(self.x(buffer)),
+        let launch = if has_post_norm {
+            launch.write(&self.sequences.scratch().block_output)
+        } else {
+            launch.update(self.x(buffer))
         };
         let args = self.gemv_args(rows, cols, 0.0, 1);
         let grid = threadgroups(rows, lanes(cols), GEMV_THREADS);
@@ -207,12 +208,13 @@ impl PlanContext<'_> {
         let scratch = self.sequences.scratch();
         let [keys, values] = target.slices;
         let launch = launch.write(&scratch.q).write_part(values, target.row);
-        let launch = match normed {
-            true => launch.skip().skip().write(&scratch.k),
-            false => launch
+        let launch = if normed {
+            launch.skip().skip().write(&scratch.k)
+        } else {
+            launch
                 .read(self.vector(&rotation.frequencies))
                 .write_part(keys, target.row)
-                .skip(),
+                .skip()
         };
         let rows = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
         let (grid, repeats) = normed_threadgroups(rows, lanes(spec.width));

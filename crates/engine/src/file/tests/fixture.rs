@@ -1,7 +1,7 @@
 //! Files as NumPy 2.4 and the safetensors library 0.8 wrote them.
 
 /// `np.array([[1, 2, 3], [4, 5, 6]], "<i4")`
-pub(super) const PLAIN: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }                                                          \n\x01\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x04\x00\x00\x00\x05\x00\x00\x00\x06\x00\x00\x00";
+pub(super) const MATRIX_I32: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }                                                          \n\x01\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x04\x00\x00\x00\x05\x00\x00\x00\x06\x00\x00\x00";
 
 /// `np.asfortranarray(np.array([[1.5, -2, 3], [4, 5, 6e10]], ">f4"))`
 pub(super) const FORTRAN_BIG_ENDIAN: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3), }                                                           \n?\xc0\x00\x00@\x80\x00\x00\xc0\x00\x00\x00@\xa0\x00\x00@@\x00\x00Q_\x84v";

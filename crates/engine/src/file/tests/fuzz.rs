@@ -104,7 +104,7 @@ fn written(save: impl FnOnce(&std::path::Path)) -> Vec<u8> {
 #[test]
 fn damaged_npy_files_never_panic() {
     let files = [
-        fixture::PLAIN,
+        fixture::MATRIX_I32,
         fixture::FORTRAN_BIG_ENDIAN,
         fixture::VERSION_2,
         fixture::VERSION_3,
