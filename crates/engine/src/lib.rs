@@ -27,6 +27,7 @@
 //! | [`dispatch_table`] | the backend of each op, by size, as measured |
 //! | [`external`] | tensors in memory that the caller owns |
 //! | [`decoder`] | transformers on a Metal device |
+//! | [`program`] | kernels in a typed instruction set: formats, verifier, reference interpreter |
 //! | [`quant`] | quantised weights: block formats, matrices |
 //! | [`random`] | splittable keys and the random numbers derived from them |
 //! | `file/` ([`npy`], [`npz`], [`safetensors`], [`zip`]) | tensors in files |
@@ -59,6 +60,7 @@ mod layout;
 pub mod memory;
 mod metal;
 mod ops;
+pub mod program;
 pub mod quant;
 pub mod random;
 mod scalar;
