@@ -1,8 +1,8 @@
 //! Programs: kernels in a typed instruction set, executed by one lane per element.
 //!
-//! A [`Program`] is a list of [`Instruction`]s with labels. Every lane has 256 registers and 16 predicates, and a register holds
-//! a value of the type it was last written with; lanes of a block share memory and barriers. The instruction set is that of
-//! hologram's `isa`.
+//! A [`Program`] is a list of [`Instruction`]s with labels. Every lane has 256 registers and 16 predicates, and a register
+//! has the type it was last written with; lanes of a block share memory and barriers. The instruction set is that of hologram's
+//! `isa`.
 //!
 //! | file | contents |
 //! |---|---|

@@ -137,7 +137,7 @@ impl<'p> Interpreter<'p> {
                 )));
             }
             let mut blocks: Vec<_> = (0..config.blocks())
-                .map(|number| Block::new(self, params, number))
+                .map(|number| BlockState::new(self, params, number))
                 .collect();
             loop {
                 for block in &mut blocks {
@@ -149,7 +149,7 @@ impl<'p> Interpreter<'p> {
             }
         } else {
             for number in 0..config.blocks() {
-                launch.run_block(&mut Block::new(self, params, number));
+                launch.run_block(&mut BlockState::new(self, params, number));
             }
         }
         Ok(launch.outcome)
@@ -187,13 +187,13 @@ struct Lane {
     status: Status,
 }
 
-struct Block {
+struct BlockState {
     number: u64,
     lanes: Vec<Lane>,
     shared: Vec<u8>,
 }
 
-impl Block {
+impl BlockState {
     fn new(interpreter: &Interpreter<'_>, params: &ExecutionParams, number: u64) -> Self {
         let config = &params.launch_config;
         let block_x = (number % u64::from(config.grid.x)) as u32;
@@ -249,7 +249,7 @@ impl Launch<'_> {
     }
 
     /// Runs the lanes of a block until each has ended or waits for the launch.
-    fn run_block(&mut self, block: &mut Block) {
+    fn run_block(&mut self, block: &mut BlockState) {
         loop {
             for index in 0..block.lanes.len() {
                 self.run_lane(block, index);
@@ -282,7 +282,7 @@ impl Launch<'_> {
         }
     }
 
-    fn run_lane(&mut self, block: &mut Block, index: usize) {
+    fn run_lane(&mut self, block: &mut BlockState, index: usize) {
         let program = self.interpreter.program;
         let class = (block.number % u64::from(CLASSES)) as u8;
         let lane = &mut block.lanes[index];
@@ -316,7 +316,7 @@ impl Launch<'_> {
     }
 
     /// Runs the instruction that all lanes wait at. Returns `false` if none waits.
-    fn run_once(&mut self, blocks: &mut [Block]) -> bool {
+    fn run_once(&mut self, blocks: &mut [BlockState]) -> bool {
         let mut lanes: Vec<_> = blocks
             .iter_mut()
             .flat_map(|b| &mut b.lanes)

@@ -184,7 +184,7 @@ impl FromStr for Program {
         // Where each instruction is, for errors that only the whole program shows.
         let mut lines = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
-            let mut line = Line::new(number, line);
+            let mut line = LineParser::new(number, line);
             if let Some((label, column)) = line.label()? {
                 program
                     .add_label(label)
@@ -232,7 +232,7 @@ const fn parse_error(line: usize, column: usize, reason: String) -> ProgramError
 }
 
 /// A line that is being parsed.
-struct Line<'a> {
+struct LineParser<'a> {
     number: usize,
     text: &'a str,
     /// Bytes that have been read.
@@ -249,7 +249,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$')
 }
 
-impl<'a> Line<'a> {
+impl<'a> LineParser<'a> {
     fn new(number: usize, text: &'a str) -> Self {
         let comment = [text.find(';'), text.find("//")];
         let end = comment.into_iter().flatten().min().unwrap_or(text.len());
@@ -465,7 +465,7 @@ impl<'a> Line<'a> {
     }
 }
 
-impl OperandReader for Line<'_> {
+impl OperandReader for LineParser<'_> {
     type Error = ProgramError;
 
     fn dtype(&mut self) -> Result<DType> {
@@ -598,7 +598,7 @@ impl OperandReader for Line<'_> {
     }
 }
 
-impl Line<'_> {
+impl LineParser<'_> {
     /// The rest of `[phi(class, page, byte)`.
     fn coordinates(&mut self) -> Result<Address> {
         self.expect("(")?;
