@@ -28,7 +28,7 @@ fn main() {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
-    println!("cargo::rustc-env=BESSEMER_CODEGEN={hash:016x}");
+    println!("cargo::rustc-env=SOFT_CODEGEN={hash:016x}");
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) {

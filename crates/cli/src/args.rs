@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bessemer_hal::env::VARIABLES;
 use bessemer_hal::{Family, LanguageVersion, MathMode, Size};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 
@@ -24,7 +25,7 @@ use crate::spec::{
 
 /// Rust to Metal: language models and kernels on Apple GPUs and, through a software Metal device, on Linux.
 #[derive(Debug, Parser)]
-#[command(name = "bessemer", version, after_long_help = format!("{TOP_EXAMPLES}\n{}", exit_codes()), arg_required_else_help = true)]
+#[command(name = "bessemer", version, after_long_help = format!("{TOP_EXAMPLES}\n{}\n\n{}", environment(), exit_codes()), arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -42,13 +43,19 @@ Examples:
   bessemer msl check src/                          compile all kernels, for CI
   bessemer msl test tests/                         run kernel tests
   bessemer msl run add.metal --grid 1024 --buffer 0=a.npy --buffer 1=b.npy --buffer 2=zeros:f32:1024 --print 2
-
-Environment:
-  BESSEMER_CLANG, BESSEMER_CACHE_DIR, BESSEMER_CACHE_LIMIT_MB, BESSEMER_SOFT_MODE, BESSEMER_SOFT_THREADS,
-  BESSEMER_SOFT_TIMEOUT_MS, BESSEMER_SOFT_STEP_LIMIT, BESSEMER_SOFT_SEED, BESSEMER_SOFT_OPTIMIZE,
-  BESSEMER_SOFT_INSTRUCTION_SET, BESSEMER_SOFT_FAMILY and BESSEMER_SOFT_LANGUAGE configure the software
-  device; NO_COLOR disables colours.
 ";
+
+/// The environment variables, for the help text.
+fn environment() -> String {
+    let rows = VARIABLES
+        .iter()
+        .map(|v| format!("\n  {:<30} {}", v.name, v.meaning));
+    let rows: String = rows.collect();
+    format!(
+        "Environment (docs/environment.md has values and defaults):{rows}\n  {:<30} without colours",
+        "NO_COLOR"
+    )
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use bessemer::Error as EngineError;
 use bessemer_hal::Error as DeviceError;
 use bessemer_llm::Error as ModelError;
 
@@ -16,7 +17,7 @@ const EXIT_CODES: [(Outcome, &str); 7] = [
     ),
     (
         Outcome::Usage,
-        "wrong usage, or a file that is missing, damaged or unsupported",
+        "wrong usage or environment variable, or a file that is missing, damaged or unsupported",
     ),
     (
         Outcome::Defect,
@@ -72,9 +73,16 @@ impl Outcome {
         if error.downcast_ref::<Usage>().is_some() {
             return Self::Usage;
         }
+        if let Some(DeviceError::Environment { .. }) = error.downcast_ref() {
+            return Self::Usage;
+        }
+        if let Some(EngineError::Environment { .. }) = error.downcast_ref() {
+            return Self::Usage;
+        }
         match error.downcast_ref::<ModelError>() {
             Some(
-                ModelError::Io { .. }
+                ModelError::Engine(EngineError::Environment { .. })
+                | ModelError::Io { .. }
                 | ModelError::BadFile { .. }
                 | ModelError::NoTensor { .. }
                 | ModelError::BadTensor { .. }
@@ -180,6 +188,13 @@ mod tests {
         };
         assert_eq!(code(full.into()), 1);
         assert_eq!(code(ModelError::Cancelled.into()), 130);
+        let variable = EngineError::Environment {
+            variable: "BESSEMER_THREADS",
+            value: "0".to_owned(),
+            allowed: "a whole number above 0".to_owned(),
+        };
+        assert_eq!(code(ModelError::from(variable.clone()).into()), 2);
+        assert_eq!(code(variable.into()), 2);
         assert_eq!(code(anyhow::anyhow!("the device failed")), 1);
     }
 

@@ -57,6 +57,10 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<Outcome> {
     interrupt::catch()?;
+    // Kernel commands use the device layer alone, which checks its own variables.
+    if !matches!(command, Command::Msl(_)) {
+        bessemer::env::check()?;
+    }
     let mut out = terminal::stdout();
     match command {
         Command::Generate(args) => generate::run(&args, &mut out),

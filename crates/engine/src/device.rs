@@ -13,9 +13,10 @@ use bessemer_hal as hal;
 
 use crate::capabilities::Capabilities;
 use crate::dispatch_table::OpClass;
+use crate::env::{self, DeviceName};
 use crate::memory::{self, Pressure, Stats};
 use crate::metal::{Fallback, MatrixLibrary, Metal, Options};
-use crate::{DType, Error, Result, Tensor, cpu, dispatch_table, env};
+use crate::{DType, Error, Result, Tensor, cpu, dispatch_table};
 
 /// A device that tensors are computed on: the CPU or a Metal device.
 ///
@@ -108,6 +109,7 @@ impl Device {
         static METAL: OnceLock<Result<Device>> = OnceLock::new();
         METAL
             .get_or_init(|| {
+                env::check()?;
                 let device =
                     hal::Device::system_default().map_err(|e| Error::device("metal", e))?;
                 Ok(Self::on(device))
@@ -122,7 +124,10 @@ impl Device {
     pub fn software() -> Result<Self> {
         static SOFTWARE: OnceLock<Result<Device>> = OnceLock::new();
         SOFTWARE
-            .get_or_init(|| software().map_err(|e| Error::device("software", e)))
+            .get_or_init(|| {
+                env::check()?;
+                software().map_err(|e| Error::device("software", e))
+            })
             .clone()
     }
 
@@ -140,7 +145,8 @@ impl Device {
     /// The default device of this thread.
     ///
     /// # Errors
-    /// [`Error::Device`] or [`Error::Invalid`], if `BESSEMER_DEVICE` names a device that is unavailable or unknown.
+    /// [`Error::Device`] if the device that `BESSEMER_DEVICE` names is unavailable, and [`Error::Environment`] if an environment
+    /// variable has an invalid value.
     pub fn current() -> Result<Self> {
         Self::current_default().device
     }
@@ -157,9 +163,12 @@ impl Device {
         if let Some(default) = &*read() {
             return default.clone();
         }
-        let found = match env::device().as_deref() {
-            None | Some("auto") => DefaultDevice::auto(Self::auto()),
-            Some(name) => DefaultDevice::chosen(name.parse()),
+        if let Err(error) = env::check() {
+            return DefaultDevice::chosen(Err(error));
+        }
+        let found = match env::settings().device {
+            None | Some(DeviceName::Auto) => DefaultDevice::auto(Self::auto()),
+            Some(name) => DefaultDevice::chosen(Self::from_name(name)),
         };
         if matches!(found.device, Ok(Self(Backend::Cpu))) {
             // Another thread may be in a scope, and has stored `CHOSEN`.
@@ -184,6 +193,15 @@ impl Device {
     /// The system's Metal GPU if there is one, otherwise the CPU.
     pub fn auto() -> Self {
         Self::metal().unwrap_or_default()
+    }
+
+    fn from_name(name: DeviceName) -> Result<Self> {
+        match name {
+            DeviceName::Auto => Ok(Self::auto()),
+            DeviceName::Cpu => Ok(Self::cpu()),
+            DeviceName::Metal => Self::metal(),
+            DeviceName::Software => Self::software(),
+        }
     }
 
     /// Makes this the default device of the process.
@@ -424,12 +442,9 @@ impl FromStr for Device {
 
     /// `cpu`, `metal`, `soft` or `auto`.
     fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "cpu" => Ok(Self::cpu()),
-            "metal" => Self::metal(),
-            "soft" => Self::software(),
-            "auto" => Ok(Self::auto()),
-            _ => Err(Error::Invalid {
+        match DeviceName::named(name) {
+            Some(name) => Self::from_name(name),
+            None => Err(Error::Invalid {
                 op: "device",
                 reason: format!("`{name}` is none of cpu, metal, soft, auto"),
             }),

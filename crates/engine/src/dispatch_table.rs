@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::cpu::simd;
-use crate::{Device, Error, Result, Tensor, env};
+use crate::env::{self, DeviceName};
+use crate::{Device, Error, Result, Tensor};
 
 /// Classes of ops that the table distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +78,12 @@ impl BackendKind {
 
     /// The backend that `BESSEMER_DEVICE` names, if any.
     pub fn from_env() -> Option<Self> {
-        Self::from_name(&env::device()?)
+        match env::settings().device? {
+            DeviceName::Auto => None,
+            DeviceName::Cpu => Some(Self::Cpu),
+            DeviceName::Metal => Some(Self::Metal),
+            DeviceName::Software => Some(Self::Software),
+        }
     }
 
     /// The device that the backend runs on.
@@ -311,7 +317,7 @@ fn machine() -> String {
 
 /// Path of this machine's table.
 fn path() -> Option<PathBuf> {
-    let dir = bessemer_hal::env::cache_dir()?;
+    let dir = env::cache_dir()?;
     Some(dir.join(format!("tune-{}.txt", machine())))
 }
 

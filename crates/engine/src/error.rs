@@ -108,6 +108,16 @@ pub enum Error {
         /// The error of the hal.
         source: Box<bessemer_hal::Error>,
     },
+    /// An environment variable has a value that it may not have; see [`crate::env`].
+    #[error("{variable} is `{value}`; allowed: {allowed}")]
+    Environment {
+        /// Name of the variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// The values it may have.
+        allowed: String,
+    },
     /// The device does not support the op.
     #[error("{op}: not on {device}: {what}")]
     Unsupported {
@@ -140,9 +150,20 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn device(op: &'static str, source: bessemer_hal::Error) -> Self {
-        Self::Device {
-            op,
-            source: Box::new(source),
+        match source {
+            bessemer_hal::Error::Environment {
+                variable,
+                value,
+                allowed,
+            } => Self::Environment {
+                variable,
+                value,
+                allowed,
+            },
+            source => Self::Device {
+                op,
+                source: Box::new(source),
+            },
         }
     }
 }

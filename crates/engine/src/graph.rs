@@ -27,10 +27,11 @@ pub use plan::{Plan, PlannedStep, explain};
 use crate::ops::Op;
 use crate::ops::alias::Alias;
 use crate::tensor::{Node, Work};
-use crate::{DType, Device, Result, Scalar, Tensor, dispatch};
+use crate::{DType, Device, Result, Scalar, Tensor, dispatch, env};
 
 /// Evaluates all these tensors, sharing common subexpressions.
 pub fn eval(tensors: &[&Tensor]) -> Result<()> {
+    env::check()?;
     for tensor in tensors {
         tensor.check()?;
     }

@@ -49,7 +49,7 @@ mod device;
 mod dispatch;
 pub mod dispatch_table;
 mod dtype;
-mod env;
+pub mod env;
 mod error;
 pub mod external;
 mod file;

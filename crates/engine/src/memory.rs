@@ -203,7 +203,10 @@ pub fn clear_cache() {
 
 fn default_cache_limit() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
-    *LIMIT.get_or_init(|| env::cache_limit().unwrap_or_else(|| machine_memory() / 4))
+    *LIMIT.get_or_init(|| {
+        let set = env::settings().memory_cache_bytes;
+        set.unwrap_or_else(|| machine_memory() / 4)
+    })
 }
 
 /// Bytes of memory in this machine, or `isize::MAX` if unknown.

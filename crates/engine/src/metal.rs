@@ -97,10 +97,10 @@ impl Metal {
             kernels: Kernels::new(device.clone(), options.math),
             fallbacks: Mutex::default(),
             mps: AtomicBool::new(
-                device.multiplies_matrices() && env::matmul() == Some(MatrixLibrary::Mps),
+                device.multiplies_matrices() && env::settings().matmul == Some(MatrixLibrary::Mps),
             ),
             device,
-            red_zones: env::red_zones(),
+            red_zones: env::settings().red_zones,
             overwritten: AtomicBool::new(false),
         })
     }

@@ -19,6 +19,16 @@ pub enum Error {
         /// The reason, with the remedy if there is one.
         reason: String,
     },
+    /// An environment variable has a value that it may not have.
+    #[error("{variable} is `{value}`; allowed: {allowed}")]
+    Environment {
+        /// Name of the variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// The values it may have.
+        allowed: String,
+    },
     /// A buffer could not be allocated.
     #[error(
         "out of device memory: {requested} bytes requested, {in_use} in use, {limit} at most on `{device}`"
@@ -228,17 +238,18 @@ fn in_kernel(kernel: &Option<String>) -> String {
 
 /// "did you mean" with the closest name, or the whole list when it is short.
 fn suggestion(name: &str, available: &[String]) -> String {
-    let close = available
-        .iter()
-        .map(|a| (distance(name, a), a))
-        .min()
-        .filter(|(d, _)| *d <= 2.max(name.len() / 3));
-    match close {
-        Some((_, a)) => format!("; did you mean `{a}`?"),
+    match closest(name, available.iter().map(String::as_str)) {
+        Some(a) => format!("; did you mean `{a}`?"),
         None if available.is_empty() => "; it has none".to_owned(),
         None if available.len() <= 8 => format!("; it has {}", available.join(", ")),
         None => format!("; it has {} kernels", available.len()),
     }
+}
+
+/// The available name that is most like a misspelt one, if any is much like it.
+pub(crate) fn closest<'a>(name: &str, available: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let (distance, closest) = available.map(|a| (distance(name, a), a)).min()?;
+    (distance <= 2.max(name.len() / 3)).then_some(closest)
 }
 
 /// Levenshtein distance over bytes, for suggestions only.

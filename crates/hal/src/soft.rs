@@ -47,8 +47,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::device::Device;
-use crate::env;
-use crate::error::{Error, Result};
+use crate::env::{self, Variable};
+use crate::error::Result;
 use crate::info::Family;
 use crate::language::LanguageVersion;
 
@@ -163,29 +163,26 @@ impl SoftOptions {
     /// Reads the options from the environment; see [`crate::env`].
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if a variable has an invalid value.
+    /// [`crate::Error::Environment`] if a variable has a value that it may not have.
     pub fn from_env() -> Result<Self> {
         let mut options = Self::default();
         if let Some(mode) = parse_variable(env::SOFT_MODE)? {
             options.mode = mode;
         }
-        if let Some(threads) = env::number(env::SOFT_THREADS)? {
-            let threads = usize::try_from(threads).ok().filter(|n| *n > 0);
-            options.threads = Some(
-                threads.ok_or_else(|| invalid_variable(env::SOFT_THREADS, "is not at least 1"))?,
-            );
+        if let Some(threads) = env::SOFT_THREADS.count()? {
+            options.threads = Some(threads);
         }
-        if let Some(milliseconds) = env::number(env::SOFT_TIMEOUT_MS)? {
+        if let Some(milliseconds) = env::SOFT_TIMEOUT_MS.number()? {
             options.timeout = Duration::from_millis(milliseconds);
         }
-        if let Some(steps) = env::number(env::SOFT_STEP_LIMIT)? {
+        if let Some(steps) = env::SOFT_STEP_LIMIT.number()? {
             options.step_limit = steps;
         }
-        if let Some(seed) = env::number(env::SOFT_SEED)? {
+        if let Some(seed) = env::SOFT_SEED.number()? {
             options.seed = seed;
         }
-        if let Some(number) = env::number(env::SOFT_OPTIMIZE)? {
-            options.optimize = number != 0;
+        if let Some(optimize) = env::SOFT_OPTIMIZE.switch()? {
+            options.optimize = optimize;
         }
         if let Some(set) = parse_variable(env::SOFT_INSTRUCTION_SET)? {
             options.instruction_set = set;
@@ -196,10 +193,10 @@ impl SoftOptions {
         if let Some(language) = parse_variable(env::SOFT_LANGUAGE)? {
             options.language = language;
         }
-        if let Some(megabytes) = env::number(env::CACHE_LIMIT_MB)? {
-            options.cache_limit = megabytes.saturating_mul(1 << 20);
+        if let Some(bytes) = env::KERNEL_CACHE_MB.megabytes()? {
+            options.cache_limit = bytes;
         }
-        options.clang = env::text(env::CLANG).map(PathBuf::from);
+        options.clang = env::CLANG.path();
         Ok(options)
     }
 }
@@ -207,10 +204,10 @@ impl SoftOptions {
 /// Creates a software device.
 ///
 /// A missing clang is not an error yet: cached kernels need none. Compiling any other kernel fails with
-/// [`Error::Toolchain`], which names what to install.
+/// [`crate::Error::Toolchain`], which names what to install.
 ///
 /// # Errors
-/// [`Error::Unavailable`] if threads cannot be created or the machine lacks the instruction set.
+/// [`crate::Error::Unavailable`] if threads cannot be created or the machine lacks the instruction set.
 pub fn device(options: SoftOptions) -> Result<Device> {
     Ok(Device::from_driver(Arc::new(Soft::new(options)?)))
 }
@@ -230,26 +227,13 @@ pub fn suppressed(device: &Device) -> Option<u64> {
 /// Finds the compiler that a device with these options would use.
 ///
 /// # Errors
-/// [`Error::Toolchain`] if there is none, with the reason and what to install.
+/// [`crate::Error::Toolchain`] if there is none, with the reason and what to install.
 pub fn compiler(options: &SoftOptions) -> Result<Compiler> {
     toolchain::find(options.clang.as_deref())
 }
 
-fn parse_variable<T: FromStr<Err = String>>(variable: &str) -> Result<Option<T>> {
-    env::text(variable)
-        .map(|value| {
-            value.parse().map_err(|error: String| {
-                invalid_variable(variable, &format!("is not valid: {error}"))
-            })
-        })
-        .transpose()
-}
-
-fn invalid_variable(variable: &str, why: &str) -> Error {
-    Error::Unavailable {
-        device: "the software Metal device".to_owned(),
-        reason: format!("{variable} {why}"),
-    }
+fn parse_variable<T: FromStr>(variable: Variable) -> Result<Option<T>> {
+    variable.parse(|text| text.parse().ok())
 }
 
 #[cfg(test)]

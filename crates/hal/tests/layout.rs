@@ -9,6 +9,8 @@ mod words;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bessemer_hal::env::{TEST_VARIABLES, VARIABLES, Variable};
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -118,6 +120,71 @@ fn crates_depend_in_one_direction() {
             }
         }
     }
+}
+
+#[test]
+fn the_page_of_environment_variables_is_that_of_the_code() {
+    let table = |variables: &[Variable]| {
+        let rows = variables.iter().map(|v| {
+            format!(
+                "| `{}` | {} | {} | {} |\n",
+                v.name, v.meaning, v.values, v.default
+            )
+        });
+        rows.collect::<String>()
+    };
+    let page = read(&root().join("docs/environment.md"));
+    for variables in [VARIABLES, TEST_VARIABLES] {
+        let table = table(variables);
+        assert!(page.contains(&table), "docs/environment.md lacks\n{table}");
+    }
+    let rows = page.lines().filter(|l| l.starts_with("| `")).count();
+    assert_eq!(rows, VARIABLES.len() + TEST_VARIABLES.len());
+}
+
+#[test]
+fn no_file_names_an_environment_variable_that_is_not_in_the_table() {
+    let known = |name: &str| {
+        let mut all = VARIABLES.iter().chain(TEST_VARIABLES);
+        // Those are variables of a single test.
+        all.any(|v| v.name == name) || name.starts_with("BESSEMER_TEST_")
+    };
+    let mut files = sources();
+    // These have names that are wrong on purpose.
+    files.retain(|f| !f.ends_with("hal/src/env.rs") && !f.ends_with("engine/tests/environment.rs"));
+    for folder in [
+        "docs",
+        "scripts",
+        ".ci",
+        ".github/workflows",
+        "examples/metal-ci",
+    ] {
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        let paths = entries.map(|e| e.unwrap().path()).filter(|p| p.is_file());
+        let relative = |p: PathBuf| {
+            p.strip_prefix(root())
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        };
+        files.extend(paths.map(relative));
+    }
+    files.extend(["README.md", "CONTRIBUTING.md"].map(str::to_owned));
+    let mut unknown = Vec::new();
+    for file in files {
+        let text = read(&root().join(&file));
+        for (start, _) in text.match_indices("BESSEMER_") {
+            let rest = &text[start..];
+            let end =
+                rest.find(|c: char| !(c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit()));
+            let name = &rest[..end.unwrap_or(rest.len())];
+            // A name that goes on in lower case, or a prefix, is no variable.
+            if name != "BESSEMER_" && !known(name) {
+                unknown.push(format!("{file}: {name}"));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
 /// The commands of a script, each on one line, without comments.

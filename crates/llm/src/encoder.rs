@@ -73,6 +73,7 @@ impl Encoder {
 
     /// Loads an encoder on a device.
     pub fn on(device: &Device, model: &file::Model) -> Result<Self> {
+        bessemer::env::check()?;
         let config = Config::of(model)?;
         if config.architecture != Architecture::Bert {
             return Err(Error::unsupported(

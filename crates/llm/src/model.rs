@@ -144,6 +144,7 @@ impl Transformer {
     /// Loads a model on a device. On a Metal device activations are always `f32`, whatever the precision, and weights
     /// of a mapped file are used in place if the device can.
     pub fn on(device: &Device, model: &file::Model, options: Options) -> Result<Self> {
+        bessemer::env::check()?;
         let config = Config::of(model)?;
         if config.architecture == Architecture::Bert {
             return Err(Error::unsupported(

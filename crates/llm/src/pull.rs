@@ -20,23 +20,7 @@ pub use list::{Listed, MODELS};
 /// The directory of models: `models` in the cache directory, which is `BESSEMER_CACHE_DIR` or
 /// the system's cache directory.
 pub fn directory() -> Result<PathBuf> {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
-    // The same rule as for the kernel cache; see the table of environment variables.
-    let cache = set("BESSEMER_CACHE_DIR")
-        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("bessemer")))
-        .or_else(|| {
-            let caches = if cfg!(target_vendor = "apple") {
-                "Library/Caches"
-            } else {
-                ".cache"
-            };
-            Some(set("HOME")?.join(caches).join("bessemer"))
-        });
-    match cache {
+    match bessemer::env::cache_dir() {
         // Programs that fetch packages run in another directory.
         Some(cache) => std::path::absolute(cache.join("models")).map_err(|e| Error::io(&cache, e)),
         None => Err(Error::Invalid {

@@ -22,7 +22,7 @@ pub(super) fn compiler() -> Result<()> {
 /// separate process.
 fn options(setup: &Setup) -> Result<SoftOptions> {
     let mut options = SoftOptions::from_env()?;
-    if env::text(env::SOFT_MODE).is_none() {
+    if env::SOFT_MODE.text()?.is_none() {
         options.mode = Mode::Isolated;
     }
     if let Some(mode) = setup.mode {

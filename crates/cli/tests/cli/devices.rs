@@ -1,6 +1,4 @@
-use crate::harness::TestDir;
-#[cfg(target_os = "linux")]
-use crate::harness::command;
+use crate::harness::{TestDir, command, example};
 
 #[test]
 fn every_device_is_listed_with_its_properties() {
@@ -101,14 +99,29 @@ fn without_clang_devices_are_listed_with_install_instructions() {
     );
 }
 
-#[cfg(target_os = "linux")]
 #[test]
-fn an_invalid_environment_variable_is_named() {
-    let mut command = command();
-    command.env("BESSEMER_SOFT_FAMILY", "apple99");
-    let output = command.arg("devices").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(text.contains("BESSEMER_SOFT_FAMILY"), "{text}");
-    assert!(text.contains("apple99"), "{text}");
+fn an_invalid_environment_variable_is_named_and_is_wrong_usage() {
+    let mut cases = vec![
+        ("devices", "BESSEMER_THREADS", "0"),
+        ("models", "BESSEMER_DEVICE", "gpu"),
+    ];
+    if cfg!(target_os = "linux") {
+        cases.push(("devices", "BESSEMER_SOFT_FAMILY", "apple99"));
+        cases.push(("msl check ADD", "BESSEMER_SOFT_OPTIMIZE", "2"));
+    }
+    for (line, name, value) in cases {
+        let mut command = command();
+        let add = example("add.metal");
+        command.args(
+            line.split(' ')
+                .map(|word| if word == "ADD" { &*add } else { word }),
+        );
+        let output = command.env(name, value).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
+        assert!(
+            text.contains(&format!("{name} is `{value}`; allowed: ")),
+            "{line}: {text}"
+        );
+    }
 }

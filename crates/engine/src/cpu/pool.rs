@@ -170,7 +170,7 @@ fn pool() -> &'static Pool {
     static POOL: OnceLock<&'static Pool> = OnceLock::new();
     POOL.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Pool::start(env::threads().unwrap_or(cores))
+        Pool::start(env::settings().threads.unwrap_or(cores))
     })
 }
 

@@ -90,7 +90,7 @@ static FEATURES: AtomicU8 = AtomicU8::new(0);
 /// The features in use: those of [`level`] that this processor has.
 pub(crate) fn features() -> Features {
     match FEATURES.load(Ordering::Relaxed) {
-        0 => use_level(env::simd().unwrap_or_else(Level::best)),
+        0 => use_level(env::settings().simd.unwrap_or_else(Level::best)),
         n => Features::ALL[usize::from(n) - 1],
     }
 }

@@ -102,7 +102,7 @@ impl Device {
             multiplies_matrices: matrix::supports(&raw),
             queue,
             residency,
-            archives: archives(),
+            archives: archives()?,
             system: NSProcessInfo::processInfo()
                 .operatingSystemVersionString()
                 .to_string(),
@@ -181,21 +181,13 @@ fn describe(raw: &ProtocolObject<dyn MTLDevice>, family: Family) -> DeviceInfo {
 }
 
 /// The pipeline cache; `None` without a cache directory, with a size limit of 0, or when Metal instruments kernels.
-fn archives() -> Option<Directory> {
-    const DEFAULT_MB: u64 = 1024;
-    if is_instrumented(|name| std::env::var_os(name)) {
-        return None;
+fn archives() -> Result<Option<Directory>> {
+    const DEFAULT_LIMIT: u64 = 1 << 30;
+    let limit = env::KERNEL_CACHE_MB.megabytes()?.unwrap_or(DEFAULT_LIMIT);
+    if limit == 0 || is_instrumented(|name| std::env::var_os(name)) {
+        return Ok(None);
     }
-    // Setup code reports a limit that is not a number; here it means the default.
-    let megabytes = env::number(env::CACHE_LIMIT_MB)
-        .ok()
-        .flatten()
-        .unwrap_or(DEFAULT_MB);
-    let limit = megabytes.saturating_mul(1 << 20);
-    (limit > 0)
-        .then(env::cache_dir)
-        .flatten()
-        .map(|dir| Directory::new(dir.join("apple"), limit))
+    Ok(env::cache_dir().map(|dir| Directory::new(dir.join("apple"), limit)))
 }
 
 impl driver::Device for Device {

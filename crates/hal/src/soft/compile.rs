@@ -39,7 +39,7 @@ use header::Headers;
 use share::Permits;
 
 /// Identifies the code generator; images of other versions are not used.
-const CODEGEN_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/", env!("BESSEMER_CODEGEN"));
+const CODEGEN_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/", env!("SOFT_CODEGEN"));
 /// File name in diagnostics of a library without a label, as in Metal.
 const UNNAMED_FILE: &str = "program_source";
 /// Prefix of the shim's header files in plans.
