@@ -29,6 +29,10 @@ use crate::spec::{
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Write spans and events to standard error, such as `debug` or `bessemer::graph=trace` [default: $BESSEMER_LOG]
+    #[cfg(feature = "tracing")]
+    #[arg(long, value_name = "FILTER", global = true)]
+    pub(crate) log: Option<String>,
 }
 
 const TOP_EXAMPLES: &str = "\

@@ -17,6 +17,8 @@ mod host;
 mod inspect;
 mod interrupt;
 mod language;
+#[cfg(feature = "tracing")]
+mod log;
 mod models;
 mod msl;
 mod perplexity;
@@ -29,6 +31,8 @@ mod tune;
 
 use std::process::ExitCode;
 
+#[cfg(not(feature = "tracing"))]
+use bessemer_hal::env;
 use clap::Parser as _;
 
 use args::{Cli, Command};
@@ -45,7 +49,11 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match run(cli.command) {
+    #[cfg(feature = "tracing")]
+    let started = log::start(cli.log.as_deref());
+    #[cfg(not(feature = "tracing"))]
+    let started = expect_no_log();
+    match started.and_then(|()| run(cli.command)) {
         Ok(outcome) => outcome.into(),
         Err(error) if terminal::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -53,6 +61,18 @@ fn main() -> ExitCode {
             Outcome::of(&error).into()
         }
     }
+}
+
+/// Warns about a variable that this build cannot follow.
+#[cfg(not(feature = "tracing"))]
+fn expect_no_log() -> anyhow::Result<()> {
+    if let Some(filter) = env::LOG.text()? {
+        let note = format!(
+            "BESSEMER_LOG is `{filter}`, but this program was built without the feature `tracing`"
+        );
+        terminal::complain("warning", style::WARNING, &note);
+    }
+    Ok(())
 }
 
 fn run(command: Command) -> anyhow::Result<Outcome> {

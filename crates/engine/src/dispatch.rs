@@ -165,6 +165,14 @@ pub(crate) fn run(node: &Node, work: &mut Option<Work>) -> Result<()> {
     let Some(w) = work else {
         return Ok(());
     };
+    span!(
+        TRACE,
+        "run",
+        op = w.op.name(),
+        dtype = format_args!("{}", node.dtype),
+        shape = format_args!("{}", node.shape),
+        device = node.placement.device.name()
+    );
     let storage = compute(node, w)?;
     // No other thread computes it: the lock of `work` is held.
     let _ = node.value.set(storage);
@@ -307,6 +315,7 @@ fn donate(
             && let Some(storage) = unique.value.get_mut()
             && is_usable(storage)
         {
+            event!(TRACE, "result in the memory of an input", input = i);
             return unique.value.take().map(|storage| (i, storage));
         }
     }

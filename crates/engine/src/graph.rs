@@ -40,6 +40,7 @@ pub fn eval(tensors: &[&Tensor]) -> Result<()> {
         _ => false,
     };
     if !done {
+        span!(DEBUG, "evaluate", tensors = tensors.len());
         Schedule::new(tensors).run()?;
     }
     for tensor in tensors {
@@ -188,10 +189,23 @@ impl Schedule {
                 schedule.entries[i].root = true;
             }
         }
+        span!(DEBUG, "schedule", nodes = schedule.entries.len());
         schedule.eliminate_common_subexpressions();
+        event!(
+            DEBUG,
+            "common subexpressions",
+            nodes = schedule.kernel_count()
+        );
         schedule.fuse_epilogues();
+        event!(DEBUG, "matmul epilogues", nodes = schedule.kernel_count());
         schedule.fuse_elementwise();
+        event!(DEBUG, "fusion", nodes = schedule.kernel_count());
         schedule
+    }
+
+    /// Number of nodes that are computed on their own.
+    fn kernel_count(&self) -> usize {
+        self.entries.iter().filter(|e| !e.inlined).count()
     }
 
     /// Adds a node and its dependencies, inputs first, without recursion: graphs can be deep.

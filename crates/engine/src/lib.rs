@@ -42,6 +42,9 @@
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+#[macro_use]
+mod trace;
+
 mod capabilities;
 mod cpu;
 pub mod decoder;

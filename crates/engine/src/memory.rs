@@ -135,6 +135,14 @@ impl Cache {
             }
         }
         self.blocks -= gone.len();
+        if !gone.is_empty() {
+            event!(
+                DEBUG,
+                "memory cache trimmed",
+                blocks = gone.len(),
+                limit = limit
+            );
+        }
         gone
     }
 }
@@ -246,6 +254,14 @@ pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
     let in_use = IN_USE.fetch_add(size, Ordering::Relaxed) + size;
     let fail = || {
         let in_use = IN_USE.fetch_sub(size, Ordering::Relaxed) - size;
+        event!(
+            WARN,
+            "out of memory",
+            op = op,
+            bytes = len,
+            in_use = in_use,
+            limit = limit
+        );
         Error::OutOfMemory {
             op,
             requested: len,
@@ -263,8 +279,16 @@ pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
         let mut cache = cache();
         if let Some(block) = cache.take(size) {
             cache.hits += 1;
+            event!(TRACE, "memory reused", bytes = size);
             return Ok(block);
         }
+        event!(
+            TRACE,
+            "memory allocated",
+            bytes = size,
+            in_use = in_use,
+            pressure = format_args!("{:?}", Pressure::of(in_use, limit))
+        );
         cache.misses += 1;
         // Cached bytes count against the limit too.
         let gone = cache.trim(limit.saturating_sub(in_use));

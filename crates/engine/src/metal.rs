@@ -120,6 +120,12 @@ impl Metal {
 
     /// Counts an op that the CPU computes instead.
     fn fell_back(&self, op: &'static str, reason: String) {
+        event!(
+            WARN,
+            "the CPU computes what the device cannot",
+            op = op,
+            reason = reason.as_str()
+        );
         let mut all = self
             .fallbacks
             .lock()

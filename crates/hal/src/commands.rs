@@ -111,6 +111,17 @@ impl Commands {
     pub fn record(&mut self, launch: &Launch) -> Result<()> {
         self.expect_own(launch.pipeline())?;
         if let Some(command) = launch.command() {
+            event!(
+                TRACE,
+                "launch",
+                kernel = launch.pipeline().name(),
+                grid = format_args!("{}", command.grid),
+                threadgroup = format_args!("{}", command.threadgroup),
+                bytes = launch
+                    .buffers()
+                    .map(|(slice, _)| slice.length())
+                    .sum::<usize>()
+            );
             self.record_accesses(launch.buffers());
             self.push(Command::Dispatch(Arc::clone(command)));
         }
@@ -202,6 +213,12 @@ impl Commands {
         for _ in 0..self.open_groups {
             self.list.commands.push(Command::PopGroup);
         }
+        event!(
+            DEBUG,
+            "commit",
+            commands = self.len(),
+            barriers = self.barriers()
+        );
         let completion = Arc::new(Completion::default());
         if self.device.submission_fails() {
             return Err(Error::Execution {

@@ -271,6 +271,7 @@ impl Device {
     /// every launch that passes validation. Devices that run kernels in a separate process need no
     /// such promise: see [`Device::library_contained`].
     pub unsafe fn library(&self, source: &str, options: &CompileOptions) -> Result<Library> {
+        span!(DEBUG, "library", label = options.label.as_str());
         let raw = self.shared.raw.compile(source, options)?;
         Ok(Library::new(
             self.shared.clone(),

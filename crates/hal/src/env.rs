@@ -62,6 +62,8 @@ variables! {
         "a whole number", "1024";
     CLANG "BESSEMER_CLANG", "clang++ of the software device",
         "a path", "the newest of clang++-20 to clang++-17 and clang++ on the path";
+    LOG "BESSEMER_LOG", "filter of the spans and events that the command line writes to standard error, in builds with the feature `tracing`",
+        "a filter such as debug or bessemer::graph=trace", "nothing is written";
     SOFT_MODE "BESSEMER_SOFT_MODE", "mode of the software device",
         "fast, check, fuzz or isolated", "fast; isolated in the command line";
     SOFT_THREADS "BESSEMER_SOFT_THREADS", "worker threads of the software device",

@@ -16,6 +16,9 @@
 //! - A failure is a typed [`Error`]; the device is usable afterwards.
 //! - Everything is `Send + Sync`; many threads may record and submit concurrently.
 
+#[macro_use]
+mod trace;
+
 mod access;
 #[cfg(any(target_vendor = "apple", test))]
 pub mod apple;

@@ -321,6 +321,12 @@ impl Function {
         if let Some(pipeline) = lock().get(&key) {
             return Ok(pipeline.clone());
         }
+        span!(
+            DEBUG,
+            "pipeline",
+            library = inner.label.as_str(),
+            kernel = self.name.as_str()
+        );
         // Compiled outside the lock: other kernels of the library may compile concurrently.
         let raw = inner.raw.pipeline(&self.name, &self.constants)?;
         let pipeline = Pipeline::new(inner.device.clone(), raw);

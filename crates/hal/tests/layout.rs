@@ -8,6 +8,7 @@ mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bessemer_hal::env::{TEST_VARIABLES, VARIABLES, Variable};
 
@@ -185,6 +186,35 @@ fn no_file_names_an_environment_variable_that_is_not_in_the_table() {
         }
     }
     assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+#[test]
+fn a_build_without_the_feature_does_not_depend_on_tracing() {
+    let tree = {
+        let output = Command::new(env!("CARGO"))
+            .args([
+                "tree",
+                "--locked",
+                "--offline",
+                "-e",
+                "normal",
+                "--prefix",
+                "none",
+            ])
+            .args(["-p", "bessemer-cli"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(
+        tree.contains("bessemer-hal ") && !tree.contains("\ntracing"),
+        "{tree}"
+    );
+    // The feature exists, under the name that is looked for.
+    let manifest = read(&root().join("Cargo.toml"));
+    assert!(manifest.contains("\ntracing = ") && manifest.contains("\ntracing-subscriber = "));
 }
 
 /// The commands of a script, each on one line, without comments.

@@ -175,6 +175,12 @@ impl Session {
     /// reused tokens.
     pub fn prefill(&mut self, prompt: &[u32]) -> Result<(&mut [f32], usize)> {
         let reused = self.begin(prompt)?;
+        span!(
+            INFO,
+            "prefill",
+            tokens = prompt.len() - reused,
+            reused = reused
+        );
         self.run_batches(&prompt[reused..], Logits::Last)?;
         Ok((self.workspace.logits_mut(), reused))
     }
@@ -217,6 +223,7 @@ impl Session {
 
     /// Shifts a full context: see [`WhenFull::Shift`].
     fn shift(&mut self, keep: usize) -> Result<()> {
+        span!(INFO, "shift", keep = keep);
         let tokens = self.cache.tokens(0);
         let keep = keep.min(tokens.len() / 2);
         let dropped = (tokens.len() - keep).div_ceil(2);
@@ -235,9 +242,17 @@ impl Session {
         options.sampling.check()?;
         let start = Instant::now();
         let reused = self.begin(prompt)?;
-        let is_cancelled = match self.run_batches(&prompt[reused..], Logits::Last) {
-            Err(Error::Cancelled) => true,
-            other => other.map(|()| false)?,
+        let is_cancelled = {
+            span!(
+                INFO,
+                "prefill",
+                tokens = prompt.len() - reused,
+                reused = reused
+            );
+            match self.run_batches(&prompt[reused..], Logits::Last) {
+                Err(Error::Cancelled) => true,
+                other => other.map(|()| false)?,
+            }
         };
         let prefill = start.elapsed();
         let mut text = Text {
@@ -263,6 +278,7 @@ impl Session {
         if options.max_tokens == 0 {
             return Ok(text.report);
         }
+        span!(INFO, "decode");
         let done = match self.transformer.decoder().cloned() {
             Some(decoder) => {
                 let mut sampler = device::sampler(&self.transformer, &options.sampling, prompt)?;
@@ -318,6 +334,7 @@ impl<R: FnMut(u32) -> ControlFlow<()>> Text<'_, R> {
     fn take(&mut self, token: u32) -> bool {
         let report = &mut self.report;
         report.ids.push(token);
+        event!(TRACE, "token", id = token, count = report.ids.len());
         let now = self.start.elapsed();
         match report.ids.len() {
             1 => report.first = now,

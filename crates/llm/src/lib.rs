@@ -20,6 +20,9 @@
 //! Rules of this crate: a model family is data in [`Config`], never a fork of the code; nothing in a file is trusted
 //! before it is checked; device code belongs to the engine.
 
+#[macro_use]
+mod trace;
+
 mod cache;
 mod chat;
 pub mod config;

@@ -152,6 +152,14 @@ impl Transformer {
                 "BERT models compute embeddings: use `embed`",
             ));
         }
+        span!(
+            INFO,
+            "load",
+            architecture = format_args!("{}", config.architecture),
+            layers = config.layers,
+            device = device.name(),
+            context = options.context
+        );
         let precision = if device.is_cpu() {
             options.precision
         } else {
@@ -247,6 +255,12 @@ impl Transformer {
     ) -> Result<()> {
         self.check(cache, inputs)?;
         workspace.cancel.check()?;
+        span!(
+            DEBUG,
+            "forward",
+            sequences = inputs.len(),
+            tokens = inputs.iter().map(|i| i.tokens.len()).sum::<usize>()
+        );
         if let Some(decoder) = &self.decoder {
             return device::forward(decoder, cache, inputs, &mut workspace.logits);
         }

@@ -200,6 +200,7 @@ impl Pool {
         }
         // If the system refuses to spawn more threads, make do with those that started.
         pool.limit.store(started, Ordering::Relaxed);
+        event!(DEBUG, "thread pool started", threads = started);
         pool
     }
 

@@ -69,6 +69,11 @@ impl Schedule {
                     beta: Scalar::Int(0),
                     epilogue: chain.steps(),
                 };
+                event!(
+                    DEBUG,
+                    "matmul epilogue",
+                    steps = format_args!("{:?}", chain.steps())
+                );
                 let mut inputs = chain.factors;
                 inputs.extend(chain.bias.into_iter().chain(chain.residual));
                 let mut work = Work::new(op.into(), inputs);
@@ -116,6 +121,14 @@ impl Schedule {
             _ => return None,
         };
         let allowed = epilogue.allows(chain.steps(), node.dtype);
+        if !allowed {
+            event!(
+                DEBUG,
+                "no matmul epilogue",
+                steps = format_args!("{:?}", chain.steps()),
+                reason = "the device has no kernel for these steps and this dtype"
+            );
+        }
         allowed.then_some((chain, work.target))
     }
 
@@ -204,6 +217,16 @@ impl Schedule {
             && tensor.node.dtype == user.node.dtype
             && entry.node.placement.device == user.node.placement.device;
         if !is_only_use || !matches {
+            event!(
+                TRACE,
+                "not in a matmul epilogue",
+                op = entry.node.work().as_ref().map_or("", |w| w.op.name()),
+                reason = if is_only_use {
+                    "its shape, dtype or device differs"
+                } else {
+                    "others read it"
+                }
+            );
             return None;
         }
         let work = entry.node.work().clone()?;

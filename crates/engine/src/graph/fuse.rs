@@ -52,14 +52,32 @@ impl Schedule {
             let max_inputs = entry.node.placement.device.capabilities().max_fused_inputs;
             if let Users::Program(h) = users[i]
                 && pointwise
-                && !entry.root
-                && steps[h] < MAX_FUSED_STEPS
-                && reads[h] + reads[i] - 1 <= max_inputs
-                && self.may_inline(i)
             {
-                home[i] = h;
-                steps[h] += 1;
-                reads[h] += reads[i] - 1;
+                let obstacle = if entry.root {
+                    Some("its value is read")
+                } else if steps[h] >= MAX_FUSED_STEPS {
+                    Some("the program has the maximum number of steps")
+                } else if reads[h] + reads[i] - 1 > max_inputs {
+                    Some("the program has the maximum number of inputs")
+                } else if !self.may_inline(i) {
+                    Some("it was computed again before")
+                } else {
+                    None
+                };
+                if let Some(reason) = obstacle {
+                    event!(DEBUG, "not fused", op = w.op.name(), reason = reason);
+                } else {
+                    home[i] = h;
+                    steps[h] += 1;
+                    reads[h] += reads[i] - 1;
+                }
+            } else if pointwise && users[i] == Users::Memory {
+                event!(
+                    DEBUG,
+                    "not fused",
+                    op = w.op.name(),
+                    reason = "several ops, or one that is not elementwise, read it from memory"
+                );
             }
             for input in &w.inputs {
                 let Some(&j) = self.index.get(&Arc::as_ptr(&input.node)) else {
@@ -90,6 +108,13 @@ impl Schedule {
                 let mut work = node.work();
                 if let Some(w) = &*work {
                     let fused = Builder::build(node, w, &member);
+                    event!(
+                        DEBUG,
+                        "fused",
+                        last = w.op.name(),
+                        ops = steps[i],
+                        inputs = fused.inputs.len()
+                    );
                     *work = Some(fused);
                 }
             }

@@ -63,6 +63,14 @@ impl PoolState {
                 entry.remove();
             }
         }
+        if !released.is_empty() {
+            event!(
+                DEBUG,
+                "memory cache trimmed",
+                blocks = released.len(),
+                limit = limit
+            );
+        }
         released
     }
 
@@ -128,11 +136,12 @@ impl Pool {
         idle: bool,
     ) -> Result<FreeBuffer> {
         let size = size_class(len);
-        let (limit, released) = {
+        let released = {
             let mut state = self.lock();
             if let Some(free) = state.find(size, idle) {
                 state.stats.hits += 1;
                 state.use_more(size);
+                event!(TRACE, "memory reused", bytes = size);
                 return Ok(free);
             }
             state.stats.misses += 1;
@@ -141,9 +150,10 @@ impl Pool {
                 return Err(state.out_of_memory(op, len));
             }
             // Cached buffers count too: they share the memory of the machine.
-            (limit, state.trim(limit - in_use - size))
+            state.trim(limit - in_use - size)
         };
         drop(released);
+        event!(TRACE, "memory allocated", bytes = size);
         let buffer = self
             .device
             .buffer_uninit(size, StorageMode::Shared)
@@ -151,6 +161,11 @@ impl Pool {
                 if !matches!(error, hal::Error::OutOfMemory { .. }) {
                     return Err(error);
                 }
+                event!(
+                    DEBUG,
+                    "the device is out of memory: clearing the cache",
+                    bytes = size
+                );
                 // The cache, and buffers that only work in flight still uses, may be enough.
                 self.clear_cache();
                 let _ = stream.synchronize();
@@ -167,12 +182,7 @@ impl Pool {
                     batch: None,
                 })
             }
-            Err(hal::Error::OutOfMemory { .. }) => Err(Error::OutOfMemory {
-                op,
-                requested: len,
-                in_use: state.stats.in_use,
-                limit,
-            }),
+            Err(hal::Error::OutOfMemory { .. }) => Err(state.out_of_memory(op, len)),
             Err(error) => Err(Error::device(op, error)),
         }
     }
@@ -235,11 +245,28 @@ impl Pool {
 
 impl PoolState {
     fn use_more(&mut self, size: usize) {
+        let before = Pressure::of(self.stats.in_use, self.limit);
         self.stats.in_use += size;
+        let pressure = Pressure::of(self.stats.in_use, self.limit);
+        if cfg!(feature = "tracing") && pressure > before {
+            event!(
+                DEBUG,
+                "memory pressure",
+                level = format_args!("{pressure:?}")
+            );
+        }
         self.stats.peak = self.stats.peak.max(self.stats.in_use);
     }
 
     fn out_of_memory(&self, op: &'static str, requested: usize) -> Error {
+        event!(
+            WARN,
+            "out of memory",
+            op = op,
+            bytes = requested,
+            in_use = self.stats.in_use,
+            limit = self.limit
+        );
         Error::OutOfMemory {
             op,
             requested,

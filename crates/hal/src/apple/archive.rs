@@ -37,8 +37,10 @@ pub(super) fn pipeline(
         return build(device, descriptor, MTLPipelineOption::None);
     };
     if let Some(found) = load(device, descriptor, file) {
+        event!(DEBUG, "kernel loaded from the cache");
         return Ok(found);
     }
+    event!(DEBUG, "kernel is not in the cache");
     if let Some((archive, built)) = record(device, descriptor) {
         // With a full disk or a read-only file system, the next process compiles again.
         let _ = directory.publish(file, |temporary| save(&archive, temporary));

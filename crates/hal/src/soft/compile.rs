@@ -176,13 +176,16 @@ impl KernelCompiler {
         if let Some(key) = &source_key
             && let Some(program) = self.cached_library(key, source, file, options)
         {
+            event!(DEBUG, "library loaded from the cache");
             return Ok(program);
         }
         let expanded = self.expand(source, file, options)?;
         let key = source_key.unwrap_or_else(|| self.library_key("lib", &expanded, options));
         if let Some(program) = self.cached_library(&key, source, file, options) {
+            event!(DEBUG, "library loaded from the cache");
             return Ok(program);
         }
+        event!(DEBUG, "library is not in the cache");
         let translation =
             msl::translate_as(&expanded, file, self.language).map_err(|diagnostics| {
                 let columns = ColumnMap::default();
@@ -225,8 +228,10 @@ impl KernelCompiler {
             ],
         );
         if let Some(compiled) = self.cached_kernel(&key) {
+            event!(DEBUG, "kernel loaded from the cache");
             return Ok(compiled);
         }
+        event!(DEBUG, "kernel is not in the cache");
         let compiled = self.build(program, name)?;
         let entry = KernelEntry {
             compiler: self.fingerprint(),
