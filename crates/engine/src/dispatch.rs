@@ -289,11 +289,20 @@ fn restore(
 
 /// Returns `true` if an input can be donated to the result of an op once it has no other reader.
 pub(crate) fn may_donate(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
-    (op.is_pointwise() || (op.updates_first() && i == 0))
+    (op.is_pointwise() || (i == 0 && (op.updates_first() || may_overwrite_rows(op, node))))
         && input.layout().is_whole()
         && input.node.shape.count() == node.shape.count()
         && *input.shape() == node.shape
         && input.dtype().size() == node.dtype.size()
+}
+
+/// Returns `true` if an op can write its rows over those of its first input.
+fn may_overwrite_rows(op: &Op, node: &Node) -> bool {
+    // The CPU copies a row before it writes it; the copy should stay in the second-level cache.
+    let is_short = |axis: usize| {
+        !node.placement.device.is_cpu() || node.shape[axis] <= cpu::row::MAX_IN_PLACE_LEN
+    };
+    op.row_axis(&node.shape).is_some_and(is_short)
 }
 
 /// Takes the memory of an input that has no other owner and that the result may overwrite.

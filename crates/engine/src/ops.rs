@@ -183,4 +183,14 @@ impl Op {
     pub(crate) const fn updates_first(&self) -> bool {
         matches!(self, Self::Scatter(_) | Self::SliceUpdate(_))
     }
+
+    /// The axis of the rows, if a row of the result depends on that row of the first input and on no other of it: each
+    /// row is read before it is written, so that the op may run in place.
+    pub(crate) fn row_axis(&self, shape: &Shape) -> Option<usize> {
+        match self {
+            Self::Softmax(op) => Some(op.axis),
+            Self::LayerNorm(_) | Self::RmsNorm(_) | Self::Rope(_) => shape.rank().checked_sub(1),
+            _ => None,
+        }
+    }
 }

@@ -161,6 +161,22 @@ const ROWS: &[Case] = &[
     ("softmax", || {
         vec![wave(&[3, 100]).softmax(-1), wave(&[3, 100]).t().softmax(-1)]
     }),
+    ("rows in place", || {
+        let x = |len| wave(&[1500_usize.div_ceil(len), len]) * 2.0;
+        [100, 4100]
+            .into_iter()
+            .flat_map(|len| {
+                let weight = wave(&[len]);
+                [
+                    x(len).softmax(-1),
+                    x(len).log_softmax(0),
+                    x(len).rms_norm(&weight, 1e-5),
+                    x(len).layer_norm(Some(&weight), None, 1e-5),
+                    x(len).rope(&RopeOptions::default(), 3),
+                ]
+            })
+            .collect()
+    }),
     ("long softmax", || {
         vec![wave(&[2, 4100]).softmax(-1), wave(&[4100]).log_softmax(-1)]
     }),

@@ -41,6 +41,18 @@ fn mlp(rows: usize) -> Tensor {
     (x.matmul(&w1) + b1).gelu().matmul(&w2) + b2
 }
 
+/// Ops on rows that nothing else reads: all results have the same memory.
+fn rows() -> Tensor {
+    let x = data(&[64, WIDTH]) * 2.0;
+    let (weight, bias) = (data(&[WIDTH]), data(&[WIDTH]));
+    let table = RopeOptions::default().table(WIDTH).unwrap();
+    data(&[1, WIDTH]).rope_with(&table, 0).eval().unwrap();
+    let x = x
+        .rms_norm(&weight, 1e-5)
+        .layer_norm(None, Some(&bias), 1e-5);
+    x.rope_with(&table, 0).log_softmax(-1)
+}
+
 /// Weights that are already on the device.
 fn weights(rows: usize, cols: usize) -> QuantMatrix {
     let bytes = vec![0; rows * BlockFormat::Q4K.row_bytes(cols).unwrap()];
@@ -293,7 +305,7 @@ fn a_decoder_keeps_its_memory_resident_until_it_is_dropped() {
 #[test]
 fn graph_costs_match_counts_txt() {
     type Graph = Box<dyn Fn() -> Tensor>;
-    let graphs: [(&str, Graph); 8] = [
+    let graphs: [(&str, Graph); 9] = [
         ("elementwise chain", Box::new(chain)),
         ("mlp of 1 row", Box::new(|| mlp(1))),
         ("mlp of 64 rows", Box::new(|| mlp(64))),
@@ -303,6 +315,7 @@ fn graph_costs_match_counts_txt() {
             "attention block, 64 tokens",
             Box::new(|| attention(&data(&[64, WIDTH]), 0)),
         ),
+        ("rows in place", Box::new(rows)),
         ("layer, decode after 511", Box::new(|| layer(1, 511))),
         ("layer, prefill of 64", Box::new(|| layer(64, 0))),
     ];

@@ -29,10 +29,14 @@ pub(crate) fn run(op: &Softmax, inputs: &[Input<'_>], mut output: Output<'_>) ->
             output.shape = *input.layout.shape();
             return row::map::<T, _>("softmax", input, output, SoftmaxRow { log: op.log });
         }
-        let input = Dense::new("softmax", inputs[0])?;
+        let input = match output.aliases_input {
+            Some(_) => None,
+            None => Some(Dense::new("softmax", inputs[0])?),
+        };
         let len = shape[op.axis];
         let width = (COLUMN_BLOCK_LEN / len).clamp(64, 1024).min(inner);
-        let columns = ColumnSoftmax { from: input.all::<T>(), len, inner, log: op.log };
+        let from = input.as_ref().map(Dense::all::<T>);
+        let columns = ColumnSoftmax { from, len, inner, log: op.log };
         columns.run(output.all::<T>(), width);
         Ok(())
     }, else unreachable!("the rule takes floats only"))
@@ -92,7 +96,8 @@ impl<R: Real> RowKernel<R> for SoftmaxRow {
 
 /// Softmax along an axis of `len` elements with stride `inner`, for all columns.
 struct ColumnSoftmax<'a, T> {
-    from: &'a [T],
+    /// The elements of the input; `None` if they are those of the output.
+    from: Option<&'a [T]>,
     len: usize,
     inner: usize,
     log: bool,
@@ -136,7 +141,10 @@ impl<T: Float> Task for ColumnSoftmaxBlock<'_, '_, T> {
         maxima.fill(T::Real::LOWEST);
         sums.fill(T::Real::ZERO);
         for (i, row) in block.chunks_exact_mut(width).enumerate() {
-            let from = &self.all.from[first + i * self.all.inner..][..width];
+            let from: &[T] = match self.all.from {
+                Some(from) => &from[first + i * self.all.inner..][..width],
+                None => self.out.row(i),
+            };
             T::widen::<I>(from, row);
             for (max, &v) in maxima.iter_mut().zip(row.iter()) {
                 *max = max.max_number(v);

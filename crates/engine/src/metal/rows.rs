@@ -12,6 +12,10 @@ const MAX_THREADS: usize = 1024;
 
 /// Begins a launch of `in_registers`, which keeps whole rows in the registers of `threads` threads, or of `looped`,
 /// which loops over rows with any number of threads. A pipeline may allow fewer threads than a device does.
+///
+/// The input and the output of such kernels may be the same memory (`Output::aliases_input`): a threadgroup reads only its own row,
+/// and an element that is read again after a write of the row is read by the thread that writes it. Metal assumes nothing
+/// about buffers that alias, unless they are `restrict` or `constant`.
 pub(super) fn launch(
     recorder: &mut Recorder<'_>,
     [in_registers, looped]: [Kernel; 2],

@@ -30,4 +30,5 @@ mod axis;
 mod block;
 mod data;
 mod formula;
+mod in_place;
 mod order;
