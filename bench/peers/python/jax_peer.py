@@ -6,6 +6,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.special
 import jaxlib
 import numpy as np
 
@@ -59,6 +60,7 @@ def own(case):
         "logical_xor": jnp.logical_xor,
         "erf": jax.lax.erf,
         "sigmoid": nn.sigmoid,
+        "logit": jax.scipy.special.logit,
         "log_sigmoid": nn.log_sigmoid,
         "softplus": nn.softplus,
         "relu": nn.relu,

@@ -54,6 +54,8 @@ macro_rules! for_each_unary {
             Log10 log10 Float log ulp(0.6, 0.7) steps(0.5, 2.0, 0.5);
             /// `log(1 + x)`, exact near 0.
             Log1p log1p Float log ulp(1.3, 0.9) steps(1.0, 2.0, 1.0);
+            /// `log(x / (1 - x))`, the inverse of `sigmoid`; NaN outside of 0 to 1.
+            Logit logit Float log ulp(1.7, 1.7) steps(1.3, 3.3, 1.3);
             /// The sine of radians.
             Sin sin Float trig ulp(1.4, 0.8) steps(1.0, 1.5, 1.0);
             /// The cosine of radians.

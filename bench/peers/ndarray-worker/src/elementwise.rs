@@ -79,6 +79,7 @@ fn unary(case: &Case) -> Option<Prepared> {
         Op::Log2 => map1(case, f32::log2),
         Op::Log10 => map1(case, f32::log10),
         Op::Log1p => map1(case, f32::ln_1p),
+        Op::Logit => map1(case, |x: f32| (x / (1.0 - x)).ln()),
         Op::Sin => map1(case, f32::sin),
         Op::Cos => map1(case, f32::cos),
         Op::Tan => map1(case, f32::tan),

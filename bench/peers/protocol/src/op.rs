@@ -27,6 +27,7 @@ macro_rules! for_each_function {
                 Log2 log2 F32 [0.1, 10.0] F32;
                 Log10 log10 F32 [0.1, 10.0] F32;
                 Log1p log1p F32 [-0.5, 10.0] F32;
+                Logit logit F32 [0.01, 0.99] F32;
                 Sin sin F32 [-10.0, 10.0] F32;
                 Cos cos F32 [-10.0, 10.0] F32;
                 Tan tan F32 [-1.2, 1.2] F32;

@@ -1,4 +1,4 @@
-//! Logarithms: natural, of base 2 and 10, and of `1 + x`.
+//! Logarithms: natural, of base 2 and 10, of `1 + x`, and of odds.
 //!
 //! x = 2^k·(1 + f) with √½ ≤ 1 + f < √2, and log(1 + f) = f - f²/2 + tail. Bases 2 and 10 multiply by a
 //! constant in two parts, so that the product is not rounded before the exponent is added.
@@ -128,6 +128,30 @@ pub(crate) fn log1p<I: Isa, T: LogTerms>(x: T) -> T {
     let f = lost.mul_add_on::<I>(unscale, m - T::of(1.0));
     let result = with_special(sum, natural::<I, T>(k, f));
     if x == T::of(0.0) { x } else { result }
+}
+
+/// `log(x / (1 - x))`. Around ½ the quotient is about 1, and its logarithm would lose what rounding it took away; there it
+/// is `2·artanh t = log(1 + 2·t / (1 - t))` with t = 2·x - 1, which is exact.
+#[inline(always)]
+pub(crate) fn logit<I: Isa, T: LogTerms>(x: T) -> T {
+    let (zero, one) = (T::of(0.0), T::of(1.0));
+    let apart = x - T::of(0.5);
+    let t = (apart + apart).magnitude();
+    let is_near = t <= T::of(0.5);
+    let (above, below) = if is_near { (t + t, t) } else { (x, x) };
+    let ratio = above / (one - below);
+    let (sum, lost) = ratio.exact_sum(one);
+    let (odds, lost) = if is_near { (sum, lost) } else { (ratio, zero) };
+    let (k, m) = odds.decompose();
+    // What the sum lost is 0 where k is not 0, 1 or 2; the power of two must exist all the same.
+    let unscale = (-k).at_least(T::of(-2.0)).at_most(zero).power_of_two();
+    let f = lost.mul_add_on::<I>(unscale, m - one);
+    let result = with_special(odds, natural::<I, T>(k, f));
+    if is_near {
+        result.with_sign_of(apart)
+    } else {
+        result
+    }
 }
 
 /// `log(1 + e)` for `e` from 0 to 1.

@@ -2,7 +2,7 @@
 
 // Logarithms. x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and log(1 + f) = f - f^2/2 + tail. Bases 2 and
 // 10 multiply by a constant in two parts, so that the product is not rounded before the exponent is added.
-// Errors: log, log2 and log10 1.0 ulp, log1p 1.5.
+// Errors: log, log2 and log10 1.0 ulp, log1p 1.5, logit 1.7.
 
 // log(1 + f) - f + f^2/2, given f and f^2/2.
 inline float log_tail(float f, float half_square) {
@@ -79,3 +79,20 @@ inline float unary_log10(float x) {
 }
 #endif
 inline float unary_log1p(float x) { return log1p_precise(x); }
+
+// log(x / (1 - x)). Around 1/2 the quotient is about 1, and its logarithm would lose what rounding it took away; there
+// it is 2 artanh t = log(1 + 2 t / (1 - t)) with t = 2 x - 1, which is exact.
+inline float unary_logit(float x) {
+    const float apart = x - 0.5f;
+    const float t = fabs(apart + apart);
+    const bool near = t <= 0.5f;
+    const float ratio = (near ? t + t : x) / (1.0f - (near ? t : x));
+    const Pair sum = exact_sum(ratio, 1.0f);
+    const float odds = near ? sum.high : ratio;
+    const Pair parts = decompose(odds);
+    // What the sum lost is 0 where the exponent is not 0, 1 or 2; the power of two must exist all the same.
+    const float unscale = power_of_two(at_most(at_least(-parts.high, -2.0f), 0.0f));
+    const float f = fma(near ? sum.low : 0.0f, unscale, parts.low - 1.0f);
+    const float result = log_special(odds, log_natural(parts.high, f));
+    return near ? copysign(result, apart) : result;
+}
