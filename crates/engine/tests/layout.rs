@@ -138,3 +138,22 @@ fn the_graph_and_the_ops_are_device_independent() {
         }
     }
 }
+
+#[test]
+fn the_hunks_of_the_page_about_adding_an_op_are_in_the_code() {
+    let page = read("../../docs/adding-an-op.md");
+    let mut lines = 0;
+    for hunk in page.split("```diff\n").skip(1) {
+        let (hunk, _) = hunk.split_once("\n```").unwrap();
+        let (file, hunk) = hunk.split_once('\n').unwrap();
+        let text = read(&format!("../../{}", file.strip_prefix("+++ ").unwrap()));
+        let is_head = |line: &&str| line.starts_with("@@");
+        for line in hunk.lines().filter(|line| !is_head(line)) {
+            // Added lines and context alike.
+            let line = &line[1..];
+            assert!(text.lines().any(|l| l == line), "{file} lacks `{line}`");
+            lines += 1;
+        }
+    }
+    assert!(lines > 20);
+}
