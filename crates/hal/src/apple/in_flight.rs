@@ -15,9 +15,9 @@ use objc2_metal::{
     MTLLogStateDescriptor,
 };
 
-use super::bytes::ByteKernels;
 use super::diagnostics::fault;
 use super::pipeline::Pipeline;
+use super::unaligned_copy::ByteKernels;
 use crate::driver::{Command, CommandList};
 use crate::error::{Error, Fault, Result};
 use crate::submission::{Completed, Completion, LogLine};
