@@ -70,7 +70,7 @@ fn expect_no_log() -> anyhow::Result<()> {
         let note = format!(
             "BESSEMER_LOG is `{filter}`, but this program was built without the feature `tracing`"
         );
-        terminal::complain("warning", style::WARNING, &note);
+        terminal::write_message("warning", style::WARNING, &note);
     }
     Ok(())
 }

@@ -120,7 +120,7 @@ impl Device {
     /// The software Metal device: the Metal kernels on the CPU, in the mode that `BESSEMER_SOFT_MODE` names.
     ///
     /// # Errors
-    /// [`Error::Device`], if it is unavailable here, or a `BESSEMER_SOFT_*` variable is invalid.
+    /// [`Error::Device`], if it is unavailable here, or one of its environment variables is invalid (docs/environment.md).
     pub fn software() -> Result<Self> {
         static SOFTWARE: OnceLock<Result<Device>> = OnceLock::new();
         SOFTWARE

@@ -92,9 +92,10 @@ impl RowOp {
                     ..RopeOptions::default()
                 };
                 let table = options.table(dims).unwrap();
-                match has_positions {
-                    true => x.rope_with(&table, Tensor::arange(0, 3 * seq, 3, DType::I64)),
-                    false => x.rope_with(&table, 7),
+                if has_positions {
+                    x.rope_with(&table, Tensor::arange(0, 3 * seq, 3, DType::I64))
+                } else {
+                    x.rope_with(&table, 7)
                 }
             }
         }
