@@ -59,7 +59,11 @@ static SHARED_BUFFERS: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 
 /// Calls `body` with exclusive use of a buffer.
 pub(super) fn shared<R>(body: impl FnOnce(&mut Buffer) -> R) -> R {
-    let kept = || SHARED_BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = || {
+        SHARED_BUFFERS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
     let mut buffer = kept().pop().unwrap_or_default();
     let result = body(&mut buffer);
     if buffer.bytes() <= MAX_KEPT_BYTES {
