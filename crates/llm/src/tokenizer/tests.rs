@@ -344,7 +344,7 @@ fn unsupported_tokenizer_json_is_rejected() {
         ),
         Case(
             r#"{"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}}"#,
-            "number",
+            "id is invalid",
         ),
         Case(
             r#"{"model":{"type":"BPE","vocab":{"a":0},"merges":["a a"]}}"#,
