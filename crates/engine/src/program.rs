@@ -26,7 +26,7 @@
 //!     shl.u64 r3, %global, r2
 //!     ldg.f32 r4, [r1 + r3]
 //!     add.f32 r4, r4, r4
-//!     stg.f32 r4, [r1 + r3]
+//!     stg.f32 [r1 + r3], r4
 //! "
 //! .parse()?;
 //! assert_eq!(program.to_string().parse(), Ok(program.clone()));
