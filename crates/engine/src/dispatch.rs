@@ -1,5 +1,7 @@
 //! Dispatch: the only file that chooses between the CPU and Metal for an op.
 
+pub(crate) mod program;
+
 use std::sync::Arc;
 
 use bytemuck::AnyBitPattern;

@@ -13,6 +13,7 @@
 //! | `value.rs` | the meaning of every instruction on values: the definition that executors are compared with |
 //! | `interpreter.rs`, `launch.rs`, `memory.rs` | the reference executor: one lane and one instruction at a time |
 //! | `verify.rs` | what a program must satisfy to be compiled: register types at every point |
+//! | `compiled.rs`, `device_memory.rs` | programs compiled for a device, and the memory there that they read and write |
 //!
 //! Nothing here knows a device. [`Program::validate`] checks what any executor needs, labels and operand ranges;
 //! [`Program::verify`] checks what a compiler needs besides.
@@ -37,6 +38,8 @@
 mod atlas;
 mod binary;
 mod builder;
+mod compiled;
+mod device_memory;
 mod error;
 mod instruction;
 mod interpreter;
@@ -53,6 +56,8 @@ use std::path::Path;
 
 pub use atlas::{BOUNDARY_BYTES, CLASSES};
 pub use builder::Builder;
+pub use compiled::CompiledProgram;
+pub use device_memory::DeviceMemory;
 pub use error::{Fault, FaultKind, ProgramError, Result};
 pub use instruction::{Category, Instruction};
 pub use interpreter::{Interpreter, Outcome};

@@ -242,6 +242,49 @@ impl Storage {
         }
     }
 
+    /// Allocates zeroed memory of a device.
+    pub(crate) fn zeroed(device: &Device, op: &'static str, len: usize) -> Result<Self> {
+        match device.metal_backend() {
+            None => {
+                let mut storage = Self::new(op, len)?;
+                storage.bytes_mut().expect("not shared").fill(0);
+                Ok(storage)
+            }
+            Some(metal) => {
+                let block = metal::Block::idle(metal, op, len)?;
+                block.fill_zeros(op)?;
+                Ok(Self::of_block(block))
+            }
+        }
+    }
+
+    /// Makes this the only owner of memory of a device that programs may write: copies bytes that are shared, or elsewhere.
+    pub(crate) fn make_unique(&mut self, device: &Device, op: &'static str) -> Result<()> {
+        let is_unique = match device.metal_backend() {
+            None => self.bytes_mut().is_some(),
+            Some(metal) => Arc::get_mut(&mut self.0).is_some_and(|inner| {
+                inner.copies.0.take();
+                matches!(&inner.backing, Backing::Metal(b) if b.is_on(metal) && !b.is_borrowed())
+            }),
+        };
+        if !is_unique {
+            self.ready(op)?;
+            *self = Self::copy_to(device, op, self.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes to an offset of memory that [`Storage::make_unique`] has prepared; the range must lie inside.
+    pub(crate) fn write(&mut self, op: &'static str, offset: usize, bytes: &[u8]) -> Result<()> {
+        if let Backing::Metal(block) = &self.0.backing {
+            return block.write(op, offset, bytes);
+        }
+        if let Some(all) = self.bytes_mut() {
+            all[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
     /// Copies `bytes`.
     pub(crate) fn copy_of(op: &'static str, bytes: &[u8]) -> Result<Self> {
         let mut out = Self::new(op, bytes.len())?;

@@ -108,6 +108,30 @@ impl Block {
         Ok(block)
     }
 
+    /// Copies host bytes to an offset, behind all that uses the memory. The range must lie inside.
+    pub(crate) fn write(&self, op: &'static str, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.ready(op)?;
+        let user = self.origin().user.clone();
+        if let Some(batch) = user {
+            // Its failure is that of its results.
+            let _ = self.metal.stream.wait(&batch);
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let written = self.buffer.write(self.start + offset, bytes);
+        written.map_err(|e| Error::device(op, e))
+    }
+
+    /// Clears all bytes.
+    pub(crate) fn fill_zeros(&self, op: &'static str) -> Result<()> {
+        const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        (0..self.len).step_by(ZEROS.len()).try_for_each(|offset| {
+            let len = ZEROS.len().min(self.len - offset);
+            self.write(op, offset, &ZEROS[..len])
+        })
+    }
+
     /// Memory of another owner, used in place; `None` if it does not lie in whole pages.
     pub(crate) fn over(metal: &Arc<Metal>, owner: &Arc<dyn Bytes>) -> Option<Self> {
         let (pages, length) = owner.pages()?;

@@ -90,6 +90,22 @@ pub enum ProgramError {
     /// A grid, block or shared memory that cannot be launched.
     #[error("launch: {0}")]
     InvalidLaunch(String),
+    /// A valid program that a compiler or a device refuses.
+    #[error("instruction {index}: {mnemonic}: {reason}")]
+    Unsupported {
+        /// Index of the instruction.
+        index: usize,
+        /// Its mnemonic.
+        mnemonic: &'static str,
+        /// Why, and what would be supported.
+        reason: String,
+    },
+    /// Memory was accessed by a handle or in a range that does not exist.
+    #[error(transparent)]
+    Memory(#[from] FaultKind),
+    /// The device failed, or has no memory left.
+    #[error(transparent)]
+    Device(Box<crate::Error>),
     /// The program ran and failed.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -101,6 +117,12 @@ impl ProgramError {
             path: path.display().to_string(),
             reason: source.to_string(),
         }
+    }
+}
+
+impl From<crate::Error> for ProgramError {
+    fn from(error: crate::Error) -> Self {
+        Self::Device(Box::new(error))
     }
 }
 
@@ -219,4 +241,7 @@ pub enum FaultKind {
     /// An allocation failed.
     #[error("no memory for {0} bytes")]
     OutOfMemory(u64),
+    /// The device failed.
+    #[error(transparent)]
+    Device(Box<crate::Error>),
 }

@@ -52,8 +52,8 @@ pub struct BufferMemory {
     last_pool: u64,
 }
 
-/// Maximum size of all pools of a [`BufferMemory`] in bytes.
-const MAX_POOL_BYTES: u64 = 1 << 30;
+/// Maximum size of all pools in bytes.
+pub(super) const MAX_POOL_BYTES: u64 = 1 << 30;
 
 impl BufferMemory {
     /// Memory with a zeroed boundary pool.
@@ -77,7 +77,7 @@ impl BufferMemory {
 }
 
 /// The range of an access, if it is within `size` bytes.
-fn range(offset: u64, len: usize, size: usize) -> Option<std::ops::Range<usize>> {
+pub(super) fn range(offset: u64, len: usize, size: usize) -> Option<std::ops::Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(len)?;
     (end <= size).then_some(start..end)
@@ -146,7 +146,7 @@ impl Memory for BufferMemory {
     }
 }
 
-const fn buffer_fault(offset: u64, size: usize, buffer_size: usize) -> FaultKind {
+pub(super) const fn buffer_fault(offset: u64, size: usize, buffer_size: usize) -> FaultKind {
     FaultKind::BufferOutOfBounds {
         offset,
         size,
@@ -154,7 +154,7 @@ const fn buffer_fault(offset: u64, size: usize, buffer_size: usize) -> FaultKind
     }
 }
 
-const fn pool_fault(offset: u64, size: usize, pool_size: usize) -> FaultKind {
+pub(super) const fn pool_fault(offset: u64, size: usize, pool_size: usize) -> FaultKind {
     FaultKind::PoolOutOfBounds {
         offset,
         size,
