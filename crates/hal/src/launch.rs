@@ -124,6 +124,16 @@ impl LaunchBuilder {
         self
     }
 
+    /// Checks everything but the bindings: the grid, the threadgroup and its memory. A caller without its buffers yet can
+    /// reject a launch early with it.
+    ///
+    /// # Errors
+    /// [`Error::Launch`], [`Error::Misaligned`], [`Error::Binding`].
+    pub fn check_grid(&self, grid: impl Into<Size>, threadgroup: impl Into<Size>) -> Result<()> {
+        self.check_shape(grid.into(), threadgroup.into())?;
+        self.check_threadgroup_memory()
+    }
+
     /// Builds a launch of exactly `grid` threads; threadgroups at the edges are smaller if the sizes do not divide.
     ///
     /// # Errors
@@ -143,16 +153,25 @@ impl LaunchBuilder {
         threadgroup: impl Into<Size>,
     ) -> Result<Launch> {
         let (groups, threadgroup) = (groups.into(), threadgroup.into());
+        let grid = self.grid_of(groups, threadgroup)?;
+        self.build(grid, threadgroup)
+    }
+
+    /// The threads of a grid of threadgroups.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] if their number overflows.
+    pub fn grid_of(&self, groups: impl Into<Size>, threadgroup: impl Into<Size>) -> Result<Size> {
+        let (groups, threadgroup) = (groups.into(), threadgroup.into());
         let product = |a: usize, b: usize| {
             a.checked_mul(b)
                 .ok_or_else(|| self.launch_error(format!("a grid of {groups} groups overflows")))
         };
-        let grid = Size::new(
+        Ok(Size::new(
             product(groups.width, threadgroup.width)?,
             product(groups.height, threadgroup.height)?,
             product(groups.depth, threadgroup.depth)?,
-        );
-        self.build(grid, threadgroup)
+        ))
     }
 
     fn build(mut self, grid: Size, threadgroup: Size) -> Result<Launch> {

@@ -21,6 +21,8 @@ mod parse;
 mod program;
 mod reflect;
 mod rewrite;
+#[cfg(any(target_os = "linux", test))]
+mod source_lines;
 mod strict;
 mod token_stream;
 mod unsupported;
@@ -38,6 +40,8 @@ pub use edit::ColumnMap;
 pub use rewrite::ThreadgroupVariableName;
 
 use crate::language::LanguageVersion;
+#[cfg(any(target_os = "linux", test))]
+pub(crate) use source_lines::SourceLines;
 
 /// A program lowered to C++, with its reflection and the maps back to MSL.
 #[doc(hidden)]

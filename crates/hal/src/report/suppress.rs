@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 #[cfg(any(target_os = "linux", test))]
 use super::Report;
 use super::ReportKind;
+#[cfg(any(target_os = "linux", test))]
+use crate::msl::SourceLines;
 use crate::msl::{Diagnostic, DiagnosticKind, Severity};
 
 /// Prefix of suppression comments.
@@ -20,8 +22,7 @@ const COMMENT_PREFIX: &str = "bessemer:";
 #[cfg(any(target_os = "linux", test))]
 #[derive(Debug)]
 pub(crate) struct Sources {
-    file: String,
-    lines: Vec<String>,
+    lines: SourceLines,
     /// Included files, read on demand; `None` if they cannot be read.
     others: Mutex<HashMap<String, Option<Vec<String>>>>,
 }
@@ -31,17 +32,16 @@ impl Sources {
     /// Creates the sources of a text with its file name in reports.
     pub(crate) fn new(file: &str, text: &str) -> Self {
         Self {
-            file: file.to_owned(),
-            lines: text.lines().map(str::to_owned).collect(),
+            lines: SourceLines::new(file, text),
             others: Mutex::default(),
         }
     }
 
     fn line(&self, file: &str, line: u32) -> Option<String> {
-        let index = (line as usize).checked_sub(1)?;
-        if file == self.file {
-            return self.lines.get(index).cloned();
+        if self.lines.has_file(file) {
+            return self.lines.get(file, line).map(str::to_owned);
         }
+        let index = (line as usize).checked_sub(1)?;
         let read = || {
             let text = std::fs::read_to_string(file).ok()?;
             Some(text.lines().map(str::to_owned).collect())

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::msl::{ColumnMap, Diagnostic, DiagnosticKind, Severity};
+use crate::msl::{ColumnMap, Diagnostic, DiagnosticKind, Severity, SourceLines};
 
 /// Maximum number of errors shown; later ones usually follow from the first.
 pub(crate) const MAX_ERRORS: usize = 20;
@@ -25,7 +25,7 @@ pub(crate) struct SourceMap<'a> {
     /// Lines of the preprocessed text, by file and line.
     expanded: HashMap<(&'a str, u32), &'a str>,
     label: &'a str,
-    source: Vec<&'a str>,
+    source: SourceLines,
     /// Lines of the other files, read on demand; `None` if a file cannot be read.
     others: HashMap<String, Option<Vec<String>>>,
 }
@@ -42,17 +42,17 @@ impl<'a> SourceMap<'a> {
             columns,
             expanded: lines_by_location(expanded),
             label,
-            source: source.lines().collect(),
+            source: SourceLines::new(label, source),
             others: HashMap::new(),
         }
     }
 
     /// The line as the user wrote it.
     pub(crate) fn line(&mut self, file: &str, line: u32) -> Option<String> {
-        let index = (line as usize).checked_sub(1)?;
-        if file == self.label {
-            return self.source.get(index).map(|&text| text.to_owned());
+        if self.source.has_file(file) {
+            return self.source.get(file, line).map(str::to_owned);
         }
+        let index = (line as usize).checked_sub(1)?;
         let read = || {
             let text = std::fs::read_to_string(Path::new(file)).ok()?;
             Some(text.lines().map(str::to_owned).collect::<Vec<_>>())
