@@ -36,8 +36,8 @@ macro_rules! kernels {
         /// Runs the kernel of an op. The result has at least one element. On an error, a donated input keeps its value.
         pub(crate) fn run(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
             match op {
-                // An alias shares the storage of another node.
-                Op::Alias(_) => Ok(()),
+                // An alias shares the storage of another node; custom kernels run on Metal devices.
+                Op::Alias(_) | Op::Custom(_) | Op::CustomOutput(_) => Ok(()),
                 $(Op::$name(op) => $module::run(op, inputs, output),)*
             }
         }

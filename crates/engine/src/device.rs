@@ -131,6 +131,17 @@ impl Device {
             .clone()
     }
 
+    /// The software Metal device in check mode, for kernels that are only to be checked.
+    pub(crate) fn checking() -> Result<Self> {
+        static CHECKING: OnceLock<Result<Device>> = OnceLock::new();
+        CHECKING
+            .get_or_init(|| {
+                env::check()?;
+                checking().map_err(|e| Error::device("check", e))
+            })
+            .clone()
+    }
+
     /// A device of the hal: a second GPU, a checking or a recording device.
     pub fn on(device: hal::Device) -> Self {
         Self::with(device, hal::MathMode::Safe)
@@ -410,12 +421,26 @@ fn software() -> hal::Result<Device> {
     Ok(Device::on(device))
 }
 
+#[cfg(target_os = "linux")]
+fn checking() -> hal::Result<Device> {
+    let options = hal::soft::SoftOptions {
+        mode: hal::soft::Mode::Check,
+        ..hal::soft::SoftOptions::from_env()?
+    };
+    Ok(Device::on(hal::soft::device(options)?))
+}
+
 #[cfg(not(target_os = "linux"))]
 fn software() -> hal::Result<Device> {
     Err(hal::Error::Unavailable {
         device: "the software Metal device".to_owned(),
         reason: "it runs on Linux only".to_owned(),
     })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn checking() -> hal::Result<Device> {
+    software()
 }
 
 impl PartialEq for Device {

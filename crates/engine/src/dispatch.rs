@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use bytemuck::AnyBitPattern;
 
+use crate::custom::{CustomLaunch, CustomOp};
 use crate::metal::{self, Metal};
 use crate::ops::Op;
 use crate::ops::rope::RopeTable;
 use crate::storage::Storage;
 use crate::tensor::{Node, Work};
-use crate::{DType, Device, Layout, Result, Scalar, Shape, Tensor, cpu};
+use crate::{DType, Device, Error, Layout, Result, Scalar, Shape, Tensor, cpu};
 
 /// An input of a kernel.
 #[derive(Clone, Copy)]
@@ -187,6 +188,16 @@ fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
         let input = work.inputs[0].node.value.get();
         return Ok(input.expect("inputs have values").clone());
     }
+    if let Op::CustomOutput(output) = &work.op {
+        return output.take().ok_or_else(|| Error::Invalid {
+            op: output.launch.name,
+            reason: "a result of the launch was taken twice".to_owned(),
+        });
+    }
+    if let Op::Custom(CustomOp(launch)) = &work.op {
+        let launch = Arc::clone(launch);
+        return compute_custom(node, work, &launch);
+    }
     match node.placement.device.metal_backend() {
         Some(metal) => compute_on_metal(metal, node, work),
         None => compute_on_cpu(node, work),
@@ -271,6 +282,59 @@ fn compute_on_metal(metal: &Arc<Metal>, node: &Node, work: &mut Work) -> Result<
     }
 }
 
+/// Records a custom kernel, and returns its result; several results are kept for their own nodes.
+fn compute_custom(node: &Node, work: &mut Work, launch: &CustomLaunch) -> Result<Storage> {
+    let name = launch.name;
+    let Some(metal) = node.placement.device.metal_backend() else {
+        return Err(Error::Unsupported {
+            op: name,
+            what: "a custom kernel runs on a Metal device".to_owned(),
+            device: node.placement.device.name().to_owned(),
+        });
+    };
+    // The memory of each result, and whether it is that of the input that the kernel updates.
+    let mut results: Vec<(Storage, bool)> = Vec::with_capacity(launch.results.len());
+    let recorded = (|| {
+        for result in &launch.results {
+            let dying = result
+                .updates
+                .and_then(|i| take_dying(metal, work.inputs.get_mut(i)?));
+            results.push(match (dying, &work.target) {
+                (Some(storage), _) => (storage, true),
+                (None, Some(target)) if launch.results.len() == 1 => (target.clone(), false),
+                (None, _) => (Storage::on(metal, name, result.bytes())?, false),
+            });
+        }
+        metal::custom::run(metal, launch, &work.inputs, &results)
+    })();
+    if let Err(error) = recorded {
+        for (result, (storage, is_input)) in launch.results.iter().zip(results) {
+            if let Some(input) = result.updates.and_then(|i| work.inputs.get(i))
+                && is_input
+            {
+                let _ = input.node.value.set(storage);
+            }
+        }
+        return Err(error);
+    }
+    let mut storages: Vec<Storage> = results.into_iter().map(|(storage, _)| storage).collect();
+    if launch.results.len() == 1
+        && let Some(storage) = storages.pop()
+    {
+        return Ok(storage);
+    }
+    launch.keep(storages);
+    Storage::new(name, 0)
+}
+
+/// Takes the memory of an input without another owner, if it is memory of this device and nothing but the input.
+fn take_dying(metal: &Arc<Metal>, input: &mut Tensor) -> Option<Storage> {
+    let is_whole = input.layout().is_whole() && input.shape().count() == input.node.shape.count();
+    let unique = Arc::get_mut(&mut input.node).filter(|_| is_whole)?;
+    let is_usable = unique.value.get_mut()?.is_only_block_of(metal);
+    if is_usable { unique.value.take() } else { None }
+}
+
 /// Returns the value, or on an error gives donated memory back to its input.
 fn restore(
     work: &Work,
@@ -291,6 +355,11 @@ fn restore(
 
 /// Returns `true` if an input can be donated to the result of an op once it has no other reader.
 pub(crate) fn may_donate(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
+    if let Op::Custom(CustomOp(launch)) = op {
+        return launch.result_updating(i).is_some()
+            && input.layout().is_whole()
+            && input.shape().count() == input.node.shape.count();
+    }
     (op.is_pointwise() || (i == 0 && (op.updates_first() || may_overwrite_rows(op, node))))
         && input.layout().is_whole()
         && input.node.shape.count() == node.shape.count()

@@ -25,6 +25,7 @@
 //! | `graph/` | scheduling: common subexpressions, fusion, order, memory |
 //! | `device.rs`, `dispatch.rs` | devices, and the dispatch of ops to their backends |
 //! | [`dispatch_table`] | the backend of each op, by size, as measured |
+//! | [`custom`] | kernels of users on tensors, in Metal Shading Language |
 //! | [`external`] | tensors in memory that the caller owns |
 //! | [`decoder`] | transformers on a Metal device |
 //! | [`program`] | kernels in a typed instruction set: formats, verifier, reference interpreter |
@@ -47,6 +48,7 @@ mod trace;
 
 mod capabilities;
 mod cpu;
+pub mod custom;
 pub mod decoder;
 mod device;
 mod dispatch;

@@ -7,6 +7,7 @@ mod axis_split;
 mod band;
 mod block;
 mod constant;
+pub(crate) mod custom;
 pub(crate) mod decoder_args;
 mod elementwise;
 mod fault;
@@ -30,7 +31,7 @@ use bessemer_hal::{self as hal, Pipeline};
 
 pub(crate) use block::Block;
 use input::{Input, Output};
-pub(crate) use kernel::Kernel;
+pub(crate) use kernel::{Kernel, msl_name};
 pub(crate) use matmul::cost as matmul_cost;
 pub use mps::MatrixLibrary;
 pub(crate) use quant_matmul::{SkinnyGeometry, TileGeometry};
@@ -41,6 +42,7 @@ use crate::dispatch::Packed;
 use crate::ops::Op;
 use crate::tensor::{Node, Work};
 use crate::{DType, Error, Layout, Result, Shape, Tensor, env};
+use custom::CustomLibraries;
 use fused::MAX_INPUTS;
 use kernel::Kernels;
 use matmul::Activation;
@@ -72,6 +74,7 @@ pub(crate) struct Metal {
     pub(crate) stream: Stream,
     pub(crate) pool: Pool,
     kernels: Kernels,
+    custom_libraries: CustomLibraries,
     /// Ops left to the CPU: how often, and the reason of the last time.
     fallbacks: Mutex<BTreeMap<&'static str, (u64, String)>>,
     /// Whether the device's own library (MPS) multiplies matrices.
@@ -95,6 +98,7 @@ impl Metal {
             stream: Stream::new(device.clone()),
             pool: Pool::new(device.clone()),
             kernels: Kernels::new(device.clone(), options.math),
+            custom_libraries: CustomLibraries::default(),
             fallbacks: Mutex::default(),
             mps: AtomicBool::new(
                 device.multiplies_matrices() && env::settings().matmul == Some(MatrixLibrary::Mps),
@@ -264,8 +268,9 @@ macro_rules! kernels {
             output: &Output,
         ) -> Result<()> {
             match op {
-                // An alias shares the storage of another node.
-                Op::Alias(_) => Ok(()),
+                // An alias and an output of a custom kernel share the storage of another node; a custom kernel is
+                // recorded by `custom::run`.
+                Op::Alias(_) | Op::Custom(_) | Op::CustomOutput(_) => Ok(()),
                 $(Op::$name(op) => $module::record(op, recorder, inputs, output),)*
             }
         }

@@ -6,6 +6,7 @@
 //!
 //! [`for_each_op!`]: crate::for_each_op
 
+use crate::custom::{CustomOp, CustomOutput};
 use crate::dispatch_table::OpClass;
 use crate::{DType, Result, Shape, Tensor};
 
@@ -119,6 +120,10 @@ macro_rules! declare {
         pub(crate) enum Op {
             /// The value of an equal node, found by common subexpression elimination: it has no kernel.
             Alias(alias::Alias),
+            /// A launch of a custom kernel.
+            Custom(CustomOp),
+            /// One of several results of a custom kernel.
+            CustomOutput(CustomOutput),
             $($(#[$doc])* $name(declare!(@params $module::$name $($boxed)?)),)*
         }
 
@@ -133,6 +138,8 @@ macro_rules! declare {
             pub(crate) fn name(&self) -> &'static str {
                 match self {
                     Self::Alias(op) => op.name(),
+                    Self::Custom(op) => op.0.name,
+                    Self::CustomOutput(op) => op.launch.name,
                     $(Self::$name(op) => op.name(),)*
                 }
             }

@@ -30,6 +30,12 @@ impl Shape {
         rank: 0,
     };
 
+    /// The shape of rank 1 without elements.
+    pub(crate) const EMPTY: Self = Self {
+        dims: [0; MAX_RANK],
+        rank: 1,
+    };
+
     /// A shape with these dimensions. An error if they are more than [`MAX_RANK`], or if the size in bytes overflows
     /// for some element type.
     pub fn new(op: &'static str, dims: &[usize]) -> Result<Self> {

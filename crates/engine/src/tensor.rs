@@ -16,7 +16,7 @@ pub use operand::Operand;
 use crate::device::Placement;
 use crate::ops::alias::Alias;
 use crate::ops::copy::Copy;
-use crate::ops::{Op, Rule};
+use crate::ops::{Meta, Op, Rule};
 use crate::storage::Storage;
 use crate::{DType, Error, Layout, Result, Scalar, Shape, graph};
 
@@ -224,7 +224,17 @@ impl Tensor {
             shape,
             placement,
         } = result;
-        let op = op.into();
+        Self::recorded(op.into(), placement, (dtype, shape), inputs)
+    }
+
+    /// A tensor that an op computes on a device, from inputs that match.
+    #[inline]
+    pub(crate) fn recorded(
+        op: Op,
+        placement: Placement,
+        (dtype, shape): Meta,
+        inputs: Vec<Self>,
+    ) -> Self {
         let constant = match &op {
             Op::Full(full) => Some(full.value),
             _ => None,

@@ -97,6 +97,15 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
                 live.insert(Arc::as_ptr(node), bytes);
             }
         }
+        let (written, is_launch) = match &w.op {
+            Op::Custom(op) => (op.0.result_bytes(), true),
+            // Written by the launch before it.
+            Op::CustomOutput(_) => (0, false),
+            _ => (bytes, true),
+        };
+        if !is_launch {
+            continue;
+        }
         let weights = match &w.op {
             Op::QuantMatmul(op) => op.matrix.bytes().len(),
             _ => 0,
@@ -112,7 +121,7 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
                 .map(bytes_read)
                 .sum::<usize>()
                 + weights,
-            bytes_written: bytes,
+            bytes_written: written,
             in_place,
         });
     }

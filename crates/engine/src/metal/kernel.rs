@@ -180,6 +180,11 @@ impl Kernels {
         }
     }
 
+    /// The math mode that kernels are compiled with.
+    pub(super) fn math_mode(&self) -> MathMode {
+        self.math
+    }
+
     /// The pipeline of a kernel, compiled on first use.
     pub(super) fn pipeline(&self, op: &'static str, kernel: &Kernel) -> Result<Pipeline> {
         let unsupported = || Error::Unsupported {

@@ -396,8 +396,22 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Adds the launch of a custom kernel, which reads and writes these numbers of bytes.
+    pub(super) fn push_custom(&mut self, launch: hal::Result<hal::Launch>, traffic: [u64; 2]) {
+        self.push(launch.map(|launch| Launch {
+            bands: vec![launch],
+            traffic,
+            work: traffic.iter().sum(),
+        }));
+    }
+
     /// Adds the launches to the stream; they write this block and read these inputs.
     pub(crate) fn finish(self, output: &Block, inputs: &[Input<'_>]) -> Result<()> {
+        self.finish_all(&[output], inputs)
+    }
+
+    /// As [`Recorder::finish`], for launches that write several blocks.
+    pub(super) fn finish_all(self, outputs: &[&Block], inputs: &[Input<'_>]) -> Result<()> {
         let mut faults = self.faults;
         let mut batches = Vec::new();
         for block in inputs.iter().filter_map(|i| i.block) {
@@ -409,8 +423,8 @@ impl<'a> Recorder<'a> {
                 }
             }
         }
-        // Its previous contents, if it takes the memory of an input.
-        {
+        // The previous contents of one that takes the memory of an input.
+        for output in outputs {
             let origin = output.origin();
             batches.extend(origin.batch.clone());
             faults.extend(origin.faults.iter().cloned());
@@ -429,7 +443,9 @@ impl<'a> Recorder<'a> {
         for fault in &faults {
             fault.used_by(&batch);
         }
-        output.written_by(batch, faults);
+        for output in outputs {
+            output.written_by(Arc::clone(&batch), faults.clone());
+        }
         outcome.map_err(|e| Error::device(self.op, e))
     }
 }

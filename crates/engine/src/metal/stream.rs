@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bessemer_hal::{self as hal, Commands, DeviceInfo, Family, PreparedProduct, Submission};
@@ -23,6 +23,8 @@ const MAX_BATCH_LAUNCHES: usize = 2048;
 /// Launches that become one command list.
 pub(crate) struct Batch {
     state: Mutex<BatchState>,
+    /// Its time on the device, once it has run.
+    gpu_time: OnceLock<Duration>,
 }
 
 enum BatchState {
@@ -38,6 +40,7 @@ impl Batch {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(BatchState::Open(Vec::new())),
+            gpu_time: OnceLock::new(),
         })
     }
 
@@ -70,6 +73,11 @@ impl Batch {
         }
     }
 
+    /// Its time on the device; zero unless it has run and was waited for.
+    pub(super) fn gpu_time(&self) -> Duration {
+        self.gpu_time.get().copied().unwrap_or_default()
+    }
+
     /// Waits until a submitted batch has run.
     fn wait(&self) -> hal::Result<()> {
         let (submission, parents) = match &mut *self.lock() {
@@ -79,7 +87,9 @@ impl Batch {
             }
             BatchState::Done(outcome) => return outcome.clone(),
         };
-        let own = submission.wait().map(|_| ());
+        let own = submission.wait().map(|completed| {
+            let _ = self.gpu_time.set(completed.gpu_time());
+        });
         // An earlier failure is the cause of all later ones.
         let outcome = parents.iter().try_for_each(|parent| parent.wait()).and(own);
         let mut state = self.lock();
