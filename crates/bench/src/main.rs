@@ -10,6 +10,7 @@ mod metal;
 mod opencl;
 mod ops;
 mod pool;
+mod replay;
 mod report;
 #[cfg(target_os = "linux")]
 mod soft;
@@ -48,6 +49,8 @@ enum Suite {
     Metal(metal::Options),
     /// Compare the engine's thread pool with rayon's, on an idle and on a busy machine.
     Pool(pool::Options),
+    /// Compare replays of compiled functions with evaluations: host time per launch, small functions on the CPU.
+    Replay(replay::Options),
     /// Run our side of `ops` and `llm`: answer requests on standard input.
     #[command(hide = true)]
     Worker {
@@ -71,6 +74,10 @@ fn main() -> anyhow::Result<()> {
         }
         Suite::Metal(options) => {
             let run = metal::run(&options, arguments.rounds.unwrap_or(51), command)?;
+            publish(&run, options.json, options.markdown)
+        }
+        Suite::Replay(options) => {
+            let run = replay::run(arguments.rounds.unwrap_or(51), command)?;
             publish(&run, options.json, options.markdown)
         }
         Suite::Ops(options) => ops::run(&options, arguments.rounds, command),

@@ -11,6 +11,7 @@ pub(crate) mod math;
 pub mod pool;
 mod radix;
 mod region;
+pub(crate) mod replay;
 pub(crate) mod row;
 pub mod simd;
 mod sort_key;
@@ -36,8 +37,8 @@ macro_rules! kernels {
         /// Runs the kernel of an op. The result has at least one element. On an error, a donated input keeps its value.
         pub(crate) fn run(op: &Op, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
             match op {
-                // An alias shares the storage of another node; custom kernels run on Metal devices.
-                Op::Alias(_) | Op::Custom(_) | Op::CustomOutput(_) => Ok(()),
+                // An alias shares the storage of another node, an argument has none; custom kernels run on Metal devices.
+                Op::Alias(_) | Op::Argument(_) | Op::Custom(_) | Op::CustomOutput(_) => Ok(()),
                 $(Op::$name(op) => $module::run(op, inputs, output),)*
             }
         }

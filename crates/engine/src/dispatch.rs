@@ -1,6 +1,7 @@
-//! Dispatch: the only file that chooses between the CPU and Metal for an op.
+//! Dispatch: chooses between the CPU and Metal for an op, and in [`replay`] for a traced function.
 
 pub(crate) mod program;
+pub(crate) mod replay;
 
 use std::sync::Arc;
 
@@ -197,6 +198,9 @@ fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
     if let Op::Custom(CustomOp(launch)) = &work.op {
         let launch = Arc::clone(launch);
         return compute_custom(node, work, &launch);
+    }
+    if let Op::Argument(argument) = &work.op {
+        return Err(argument.read());
     }
     match node.placement.device.metal_backend() {
         Some(metal) => compute_on_metal(metal, node, work),

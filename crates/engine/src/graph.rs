@@ -12,6 +12,7 @@
 //! occurs in between or another thread evaluates the same nodes.
 
 mod background;
+mod constant;
 mod epilogue;
 mod fuse;
 mod plan;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use background::{async_eval, synchronize};
+pub(crate) use constant::constants;
 pub use plan::{Plan, PlannedStep, explain};
 
 use crate::ops::Op;
@@ -54,6 +56,42 @@ pub(crate) fn prepared(tensor: &Tensor) -> Result<Option<Work>> {
     tensor.check()?;
     Schedule::new(&[tensor]);
     Ok(tensor.node.work().clone())
+}
+
+/// Evaluates these tensors as [`eval`] does, but leaves recorded commands to be submitted with later ones.
+pub(crate) fn eval_unsubmitted(tensors: &[&Tensor]) -> Result<()> {
+    if tensors.iter().all(|tensor| tensor.is_evaluated()) {
+        return Ok(());
+    }
+    for tensor in tensors {
+        tensor.check()?;
+    }
+    Schedule::new(tensors).run()
+}
+
+/// A node of a schedule and how it is computed, in the order of evaluation.
+pub(crate) struct ScheduledWork {
+    pub(crate) node: Arc<Node>,
+    pub(crate) work: Work,
+}
+
+/// Schedules the evaluation of these tensors without running it.
+pub(crate) fn schedule(tensors: &[&Tensor]) -> Result<(Vec<ScheduledWork>, Plan)> {
+    for tensor in tensors {
+        tensor.check()?;
+    }
+    let schedule = Schedule::new(tensors);
+    let plan = schedule.plan();
+    let entries = schedule.entries.into_iter().filter(|entry| !entry.inlined);
+    let scheduled = entries.filter_map(|entry| {
+        // A node without work was computed by another thread meanwhile.
+        let work = entry.node.work().clone()?;
+        Some(ScheduledWork {
+            node: entry.node,
+            work,
+        })
+    });
+    Ok((scheduled.collect(), plan))
 }
 
 /// Runs a node if all its inputs have values, without scheduling the rest of the graph.

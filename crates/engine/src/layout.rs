@@ -87,6 +87,11 @@ impl Layout {
         low..high + 1
     }
 
+    /// The same elements of a storage that begins at another element.
+    pub(crate) fn with_offset(&self, offset: usize) -> Self {
+        Self { offset, ..*self }
+    }
+
     /// Permutes the axes: axis `i` of the result is axis `order[i]` of this. `order` must be a permutation.
     pub(crate) fn permuted(&self, order: &[usize]) -> Self {
         let mut out = *self;

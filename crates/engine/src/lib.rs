@@ -23,6 +23,7 @@
 //! | `cpu/x.rs` | op X on the CPU |
 //! | `metal/x.rs`, `metal/msl/x.metal` | op X on Metal: arguments and grid, kernels |
 //! | `graph/` | scheduling: common subexpressions, fusion, order, memory |
+//! | `compile/` ([`compile`](compile())) | functions traced once and replayed |
 //! | `device.rs`, `dispatch.rs` | devices, and the dispatch of ops to their backends |
 //! | [`dispatch_table`] | the backend of each op, by size, as measured |
 //! | [`custom`] | kernels of users on tensors, in Metal Shading Language |
@@ -43,10 +44,15 @@
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/compile.md")]
+mod compile_page {}
+
 #[macro_use]
 mod trace;
 
 mod capabilities;
+mod compile;
 mod cpu;
 pub mod custom;
 pub mod decoder;
@@ -81,6 +87,7 @@ pub mod slice_kernel {
     };
 }
 
+pub use compile::{Compiled, IntoOutputs, TraceReport, compile};
 pub use cpu::{pool, simd};
 pub use device::Device;
 pub use dtype::{DType, Element, Kind};

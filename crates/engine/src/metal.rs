@@ -19,6 +19,7 @@ mod msl_struct;
 mod pool;
 mod record;
 mod region;
+pub(crate) mod replay;
 mod rows;
 pub(crate) mod stream;
 mod view;
@@ -194,35 +195,38 @@ pub(crate) fn pipeline(metal: &Arc<Metal>, work: &Work, node: &Node) -> Result<O
     }
 }
 
-/// Inputs of the kernels of an op: its own, and a matrix that was packed for it, or the bytes of quantised weights.
+/// Inputs of the kernels of an op: its own, and those of [`captured_inputs`].
 fn inputs<'a>(metal: &Arc<Metal>, op: &'a Op, tensors: &'a [Tensor]) -> Result<Vec<Input<'a>>> {
-    let packed = match op {
-        Op::PackedMatmul(op) => match op.right.packed() {
-            Packed::Metal(right) => Some(right),
-            Packed::Cpu(_) => None,
-        },
-        _ => None,
-    };
-    let input = |tensor: &'a Tensor| {
-        let block = match tensor.node.value.get() {
-            Some(storage) => Some(storage.block_on(metal, op.name())?),
-            None => None,
-        };
-        let (dtype, layout) = (tensor.dtype(), *tensor.layout());
-        Ok(Input::new(block, dtype, layout, tensor.node.constant))
-    };
-    let mut inputs: Vec<_> = tensors
-        .iter()
-        .chain(packed)
-        .map(input)
-        .collect::<Result<_>>()?;
-    if let Op::QuantMatmul(op) = op {
-        let block = op.matrix.on(metal)?;
-        let shape = Shape::new("quant_matmul", &[block.len()])?;
-        let layout = Layout::contiguous(shape);
-        inputs.push(Input::new(Some(block), DType::U8, layout, None));
-    }
+    let inputs = tensors.iter().map(|t| input(metal, op, t));
+    let mut inputs: Vec<_> = inputs.collect::<Result<_>>()?;
+    inputs.extend(captured_inputs(metal, op)?);
     Ok(inputs)
+}
+
+fn input<'a>(metal: &Arc<Metal>, op: &Op, tensor: &'a Tensor) -> Result<Input<'a>> {
+    let block = match tensor.node.value.get() {
+        Some(storage) => Some(storage.block_on(metal, op.name())?),
+        None => None,
+    };
+    let (dtype, layout) = (tensor.dtype(), *tensor.layout());
+    Ok(Input::new(block, dtype, layout, tensor.node.constant))
+}
+
+/// The inputs that an op has besides its tensors: a matrix that was packed for it, or the bytes of quantised weights.
+fn captured_inputs<'a>(metal: &Arc<Metal>, op: &'a Op) -> Result<Option<Input<'a>>> {
+    match op {
+        Op::PackedMatmul(packed) => match packed.right.packed() {
+            Packed::Metal(right) => input(metal, op, right).map(Some),
+            Packed::Cpu(_) => Ok(None),
+        },
+        Op::QuantMatmul(quantised) => {
+            let block = quantised.matrix.on(metal)?;
+            let shape = Shape::new("quant_matmul", &[block.len()])?;
+            let layout = Layout::contiguous(shape);
+            Ok(Some(Input::new(Some(block), DType::U8, layout, None)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Records the kernels of a node that has at least one element; they write `block`, which is the memory of input
@@ -268,9 +272,9 @@ macro_rules! kernels {
             output: &Output,
         ) -> Result<()> {
             match op {
-                // An alias and an output of a custom kernel share the storage of another node; a custom kernel is
-                // recorded by `custom::run`.
-                Op::Alias(_) | Op::Custom(_) | Op::CustomOutput(_) => Ok(()),
+                // An alias and an output of a custom kernel share the storage of another node, an argument has none; a
+                // custom kernel is recorded by `custom::run`.
+                Op::Alias(_) | Op::Argument(_) | Op::Custom(_) | Op::CustomOutput(_) => Ok(()),
                 $(Op::$name(op) => $module::record(op, recorder, inputs, output),)*
             }
         }

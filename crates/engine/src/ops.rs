@@ -120,6 +120,8 @@ macro_rules! declare {
         pub(crate) enum Op {
             /// The value of an equal node, found by common subexpression elimination: it has no kernel.
             Alias(alias::Alias),
+            /// An argument of a function that is being traced: it has no kernel and no value.
+            Argument(argument::Argument),
             /// A launch of a custom kernel.
             Custom(CustomOp),
             /// One of several results of a custom kernel.
@@ -138,6 +140,7 @@ macro_rules! declare {
             pub(crate) fn name(&self) -> &'static str {
                 match self {
                     Self::Alias(op) => op.name(),
+                    Self::Argument(_) => "argument",
                     Self::Custom(op) => op.0.name,
                     Self::CustomOutput(op) => op.launch.name,
                     $(Self::$name(op) => op.name(),)*
@@ -152,6 +155,7 @@ macro_rules! declare {
 crate::for_each_op!(declare);
 
 pub(crate) mod alias;
+pub(crate) mod argument;
 
 // Formulas of other ops.
 mod batch_norm;

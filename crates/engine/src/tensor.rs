@@ -15,6 +15,7 @@ pub use operand::Operand;
 
 use crate::device::Placement;
 use crate::ops::alias::Alias;
+use crate::ops::argument::Argument;
 use crate::ops::copy::Copy;
 use crate::ops::{Meta, Op, Rule};
 use crate::storage::Storage;
@@ -178,6 +179,25 @@ impl Tensor {
             work: Mutex::new(None),
             error: Some(Box::new(error)),
             placement: Placement::default(),
+            constant: None,
+            inlined: AtomicBool::new(false),
+        })
+    }
+
+    /// An argument of a function that is being traced.
+    pub(crate) fn argument(
+        placement: Placement,
+        dtype: DType,
+        shape: Shape,
+        argument: Argument,
+    ) -> Self {
+        Self::from_node(Node {
+            dtype,
+            shape,
+            value: OnceLock::new(),
+            work: Mutex::new(Some(Work::new(Op::Argument(argument), Vec::new()))),
+            error: None,
+            placement,
             constant: None,
             inlined: AtomicBool::new(false),
         })

@@ -40,6 +40,8 @@ pub(crate) struct BufferInner {
     length: usize,
     mode: StorageMode,
     counted: bool,
+    /// Whether it has no memory ([`Buffer::stand_in`]).
+    pub(crate) stand_in: bool,
     label: Mutex<Option<String>>,
     usage: Mutex<Usage>,
 }
@@ -85,6 +87,25 @@ impl Buffer {
                 length,
                 mode,
                 counted,
+                stand_in: false,
+                label: Mutex::default(),
+                usage: Mutex::default(),
+            }),
+        }
+    }
+
+    /// A buffer without memory, to build launches that are bound to real buffers later.
+    pub(crate) fn stand_in(device: Arc<DeviceShared>, length: usize) -> Self {
+        let id = device.next_id();
+        Self {
+            inner: Arc::new(BufferInner {
+                id,
+                device,
+                raw: Arc::new(NoMemory),
+                length,
+                mode: StorageMode::Private,
+                counted: false,
+                stand_in: true,
                 label: Mutex::default(),
                 usage: Mutex::default(),
             }),
@@ -295,6 +316,13 @@ impl Buffer {
         }
     }
 
+    pub(crate) fn stand_in_error(&self) -> Error {
+        self.storage_error(
+            "use by commands",
+            "it is a stand-in without memory; put a buffer in its place with `Launch::with_buffers`",
+        )
+    }
+
     fn host_values<T: Pod>(&self) -> Result<(NonNull<T>, usize)> {
         let Some(pointer) = self.inner.raw.contents() else {
             return Err(self.storage_error(
@@ -406,6 +434,20 @@ impl Usage {
 /// Locks; a panic elsewhere cannot leave these small states half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The driver's side of a stand-in. The front passes it to no driver.
+#[derive(Debug)]
+struct NoMemory;
+
+impl driver::Buffer for NoMemory {
+    fn contents(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn did_modify_range(&self, _: Range<usize>) {}
+
+    fn set_label(&self, _: &str) {}
 }
 
 /// A byte range of a buffer.

@@ -107,9 +107,11 @@ impl Commands {
     /// Adds a launch that was validated when it was built.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]. Nothing is recorded then.
+    /// [`Error::WrongDevice`], and [`Error::Storage`] for a launch with a [stand-in](crate::Device::stand_in). Nothing is
+    /// recorded then.
     pub fn record(&mut self, launch: &Launch) -> Result<()> {
         self.expect_own(launch.pipeline())?;
+        launch.expect_memory()?;
         if let Some(command) = launch.command() {
             event!(
                 TRACE,
@@ -260,7 +262,7 @@ impl Commands {
     /// Checks that the buffers belong to this device, records the accesses, and inserts a barrier if one is needed.
     pub(crate) fn touch(&mut self, slices: &[(&BufferSlice, Access)]) -> Result<()> {
         for (slice, _) in slices {
-            self.device.expect_own(&slice.buffer)?;
+            self.device.expect_usable(&slice.buffer)?;
         }
         self.record_accesses(slices.iter().copied());
         Ok(())

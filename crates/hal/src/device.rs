@@ -74,6 +74,15 @@ impl DeviceShared {
         &self.raw.info().limits
     }
 
+    /// Rejects a buffer of another device, or one without memory.
+    pub(crate) fn expect_usable(&self, buffer: &Buffer) -> Result<()> {
+        self.expect_own(buffer)?;
+        if buffer.inner.stand_in {
+            return Err(buffer.stand_in_error());
+        }
+        Ok(())
+    }
+
     /// Rejects a buffer of another device.
     pub(crate) fn expect_own(&self, buffer: &Buffer) -> Result<()> {
         if buffer.inner.device.id == self.id {
@@ -192,6 +201,13 @@ impl Device {
         let raw = self.shared.raw.allocate(length, mode, contents);
         let raw = raw.inspect_err(|_| self.shared.release(length))?;
         Ok(Buffer::new(self.shared.clone(), raw, length, mode, true))
+    }
+
+    /// A stand-in for a buffer of `length` bytes: launches can be built with it, but only be recorded once
+    /// [`Launch::with_buffers`](crate::Launch::with_buffers) has put a real buffer in its place. It has no memory, so the
+    /// host cannot access it, and commands that use it are rejected with [`Error::Storage`].
+    pub fn stand_in(&self, length: usize) -> Buffer {
+        Buffer::stand_in(self.shared.clone(), length)
     }
 
     /// Allocates a buffer with a copy of `values`. For private storage, copies through a shared buffer and waits.

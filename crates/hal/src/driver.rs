@@ -241,7 +241,7 @@ pub struct Region {
 }
 
 /// A kernel launch.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct DispatchCommand {
     /// The kernel.
     pub pipeline: Arc<dyn Pipeline>,
@@ -307,7 +307,7 @@ pub struct Matrix {
 }
 
 /// One argument of a launch.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Binding {
     /// Buffer index in the kernel.
     pub index: u32,
@@ -316,7 +316,7 @@ pub struct Binding {
 }
 
 /// A bound resource.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Resource {
     /// A range of a buffer.
     Buffer {
@@ -326,7 +326,7 @@ pub enum Resource {
         access: Access,
     },
     /// Up to 4 KB passed with the command.
-    Bytes(Box<[u8]>),
+    Bytes(Arc<[u8]>),
 }
 
 /// Downcasts one of these traits to the driver's own type.

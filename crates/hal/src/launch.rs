@@ -25,12 +25,101 @@ pub struct Launch {
     buffers: Arc<[(BufferSlice, Access)]>,
     /// The driver's command; `None` for an empty grid, for which nothing is recorded.
     command: Option<Arc<DispatchCommand>>,
+    /// Whether a bound buffer is a [stand-in](crate::Device::stand_in).
+    has_stand_ins: bool,
 }
 
 impl Launch {
     /// The kernel.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
+    }
+
+    /// Bound [stand-ins](crate::Device::stand_in), with their positions for [`Launch::with_buffers`].
+    pub fn stand_ins(&self) -> impl Iterator<Item = (usize, &BufferSlice)> {
+        let all = self.buffers.iter().enumerate();
+        all.filter(|(_, (slice, _))| slice.buffer.inner.stand_in)
+            .map(|(position, (slice, _))| (position, slice))
+    }
+
+    /// The same launch with other buffers, each at the position of the one that it replaces and as long as it.
+    ///
+    /// Only these replacements are checked; whatever else the launch was validated for stays true.
+    ///
+    /// ```
+    /// use bessemer_hal::{CompileOptions, Family, StorageMode, noop};
+    ///
+    /// let device = noop::device(Family::Apple7);
+    /// let scale = device.library_contained("", &CompileOptions::default())?.pipeline("scale")?;
+    /// let later = device.stand_in(1024);
+    /// let template = scale.launch().read_write(0, &later).threads(256, 256)?;
+    /// let position = template.stand_ins().next().expect("one argument").0;
+    /// let mut commands = device.commands();
+    /// assert!(commands.record(&template).is_err(), "a stand-in has no memory");
+    /// for _ in 0..2 {
+    ///     let buffer = device.buffer(1024, StorageMode::Shared)?;
+    ///     commands.record(&template.with_buffers([(position, (&buffer).into())])?)?;
+    /// }
+    /// assert_eq!(commands.len(), 2);
+    /// # Ok::<(), bessemer_hal::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] for a buffer of another device, and [`Error::Launch`] for a position that has no buffer and
+    /// for a replacement of another length.
+    pub fn with_buffers(
+        &self,
+        replacements: impl IntoIterator<Item = (usize, BufferSlice)>,
+    ) -> Result<Self> {
+        let Some(command) = &self.command else {
+            return Ok(self.clone());
+        };
+        let mut buffers = self.buffers.to_vec();
+        let mut command = DispatchCommand::clone(command);
+        for (position, slice) in replacements {
+            self.pipeline.device.expect_own(&slice.buffer)?;
+            let known = buffers
+                .get_mut(position)
+                .zip(command.bindings.get_mut(position));
+            let Some(((bound, access), binding)) = known else {
+                return Err(self.replacement_error(format!("no buffer is bound at {position}")));
+            };
+            if bound.length != slice.length {
+                return Err(self.replacement_error(format!(
+                    "{} bytes cannot replace the {} bytes bound at {position}",
+                    slice.length, bound.length
+                )));
+            }
+            binding.resource = Resource::Buffer {
+                region: slice.region(),
+                access: *access,
+            };
+            *bound = slice;
+        }
+        let has_stand_ins = buffers.iter().any(|(slice, _)| slice.buffer.inner.stand_in);
+        Ok(Self {
+            pipeline: self.pipeline.clone(),
+            buffers: buffers.into(),
+            command: Some(Arc::new(command)),
+            has_stand_ins,
+        })
+    }
+
+    /// Rejects a launch with a stand-in.
+    pub(crate) fn expect_memory(&self) -> Result<()> {
+        if self.has_stand_ins
+            && let Some((_, slice)) = self.stand_ins().next()
+        {
+            return Err(slice.buffer.stand_in_error());
+        }
+        Ok(())
+    }
+
+    fn replacement_error(&self, message: String) -> Error {
+        Error::Launch {
+            kernel: self.pipeline.name().to_owned(),
+            message,
+        }
     }
 
     /// Bound buffers and the kernel's access to them.
@@ -50,7 +139,7 @@ impl Launch {
 pub struct LaunchBuilder {
     pipeline: Pipeline,
     buffers: Vec<(u32, BufferSlice, Access)>,
-    bytes: Vec<(u32, Box<[u8]>)>,
+    bytes: Vec<(u32, Arc<[u8]>)>,
     threadgroup_memory: Vec<(u32, usize)>,
     work: u64,
     label: Option<Cow<'static, str>>,
@@ -183,6 +272,7 @@ impl LaunchBuilder {
                 pipeline: self.pipeline,
                 buffers: Arc::default(),
                 command: None,
+                has_stand_ins: false,
             });
         }
         for (_, slice, _) in &self.buffers {
@@ -208,11 +298,16 @@ impl LaunchBuilder {
             work: self.work,
             label: self.label,
         };
+        let has_stand_ins = self
+            .buffers
+            .iter()
+            .any(|(_, slice, _)| slice.buffer.inner.stand_in);
         let buffers = self.buffers.into_iter();
         Ok(Launch {
             pipeline: self.pipeline,
             buffers: buffers.map(|(_, slice, access)| (slice, access)).collect(),
             command: Some(Arc::new(command)),
+            has_stand_ins,
         })
     }
 

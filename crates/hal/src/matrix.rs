@@ -276,7 +276,7 @@ impl PreparedProduct {
         }
         product.check()?;
         for matrix in [&product.left, &product.right, &product.result] {
-            device.expect_own(&matrix.slice.buffer)?;
+            device.expect_usable(&matrix.slice.buffer)?;
         }
         let objects = if product.is_empty() {
             None

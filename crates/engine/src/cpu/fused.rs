@@ -11,6 +11,9 @@ mod pair;
 mod program;
 mod scratch;
 
+use std::borrow::Borrow;
+use std::sync::OnceLock;
+
 use self::gather::splat;
 pub(crate) use self::gather::{MergedAxes, StridedView, Strides};
 use self::program::{ArgSource, InputType, Program, compute_type};
@@ -91,8 +94,31 @@ pub(crate) fn run(op: &Fused, inputs: &[Input<'_>], output: Output<'_>) -> Resul
     Ok(())
 }
 
+/// A program that was lowered before, for inputs of the same types and layouts.
+pub(crate) use self::program::Program as LoweredProgram;
+
+/// Runs a fused op that is run again and again with inputs of the same types and layouts: it is lowered once.
+pub(crate) fn run_lowered(
+    op: &Fused,
+    lowered: &OnceLock<LoweredProgram>,
+    inputs: &[Input<'_>],
+    output: Output<'_>,
+) {
+    let once = |types: &[InputType]| lowered.get_or_init(|| Program::new(&op.steps, types));
+    run_with(once, inputs, output);
+}
+
 /// Runs a program.
 pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'_>) {
+    run_with(|types| Program::new(steps, types), inputs, output);
+}
+
+/// Runs the program that `lower` returns for the types of the inputs.
+fn run_with<P: Borrow<Program>>(
+    lower: impl FnOnce(&[InputType]) -> P,
+    inputs: &[Input<'_>],
+    output: Output<'_>,
+) {
     let count = output.shape.count();
     let mut block_inputs = Vec::with_capacity(inputs.len());
     let mut types = Vec::with_capacity(inputs.len());
@@ -103,7 +129,8 @@ pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'
         types.push(input_type);
     }
     let axes = merge_axes(&mut block_inputs, &output);
-    let program = Program::new(steps, &types);
+    let program = lower(&types);
+    let program = program.borrow();
 
     // The scratch has a block for each input, used or not, followed by the slots.
     let width = block_inputs.iter().map(|input| input.size);
@@ -124,7 +151,7 @@ pub(crate) fn run_program(steps: &[Step], inputs: &[Input<'_>], output: Output<'
     let interpreter = Interpreter {
         inputs: &block_inputs,
         axes: &axes,
-        program: &program,
+        program,
         block,
         row: if by_row { inner } else { usize::MAX },
         stride: (block * width).next_multiple_of(64),

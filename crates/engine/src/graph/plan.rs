@@ -53,79 +53,89 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
     for tensor in tensors {
         tensor.check()?;
     }
-    let schedule = Schedule::new(tensors);
-    let mut uses: HashMap<*const Node, usize> = HashMap::new();
-    let entries = || schedule.entries.iter().filter(|e| !e.inlined);
-    for entry in entries() {
-        if entry.root {
-            *uses.entry(Arc::as_ptr(&entry.node)).or_default() += 1;
-        }
-        if let Some(w) = &*entry.node.work() {
-            for input in &w.inputs {
-                *uses.entry(Arc::as_ptr(&input.node)).or_default() += 1;
+    Ok(Schedule::new(tensors).plan())
+}
+
+impl Schedule {
+    /// The kernels of the schedule and their memory.
+    pub(super) fn plan(&self) -> Plan {
+        let schedule = self;
+        let mut uses: HashMap<*const Node, usize> = HashMap::new();
+        let entries = || schedule.entries.iter().filter(|e| !e.inlined);
+        for entry in entries() {
+            if entry.root {
+                *uses.entry(Arc::as_ptr(&entry.node)).or_default() += 1;
+            }
+            if let Some(w) = &*entry.node.work() {
+                for input in &w.inputs {
+                    *uses.entry(Arc::as_ptr(&input.node)).or_default() += 1;
+                }
             }
         }
-    }
-    let mut plan = Plan {
-        steps: Vec::new(),
-        peak_bytes: 0,
-    };
-    let mut live: HashMap<*const Node, usize> = HashMap::new();
-    for entry in entries() {
-        let node = &entry.node;
-        let work = node.work();
-        let Some(w) = &*work else { continue };
-        let bytes = node.shape.count() * node.dtype.size();
-        let is_scheduled = |t: &Tensor| schedule.index.contains_key(&Arc::as_ptr(&t.node));
-        let in_place = w.inputs.iter().enumerate().any(|(i, t)| {
-            let users = uses.get(&Arc::as_ptr(&t.node));
-            is_scheduled(t) && users == Some(&1) && dispatch::may_donate(&w.op, node, i, t)
-        });
-        // An alias shares the memory of its input, which the alias's users keep alive from then on.
-        if !in_place && !matches!(w.op, Op::Alias(_)) {
-            live.insert(Arc::as_ptr(node), bytes);
-        }
-        plan.peak_bytes = plan.peak_bytes.max(live.values().sum());
-        for input in &w.inputs {
-            let key = Arc::as_ptr(&input.node);
-            let left = uses.entry(key).or_default();
-            *left -= 1;
-            if *left == 0
-                && live.remove(&key).is_some()
-                && (in_place || matches!(w.op, Op::Alias(_)))
-            {
+        let mut plan = Plan {
+            steps: Vec::new(),
+            peak_bytes: 0,
+        };
+        let mut live: HashMap<*const Node, usize> = HashMap::new();
+        for entry in entries() {
+            let node = &entry.node;
+            let work = node.work();
+            let Some(w) = &*work else { continue };
+            if let Op::Argument(_) = w.op {
+                continue;
+            }
+            let bytes = node.shape.count() * node.dtype.size();
+            let is_scheduled = |t: &Tensor| schedule.index.contains_key(&Arc::as_ptr(&t.node));
+            let in_place = w.inputs.iter().enumerate().any(|(i, t)| {
+                let users = uses.get(&Arc::as_ptr(&t.node));
+                is_scheduled(t) && users == Some(&1) && dispatch::may_donate(&w.op, node, i, t)
+            });
+            // An alias shares the memory of its input, which the alias's users keep alive from then on.
+            if !in_place && !matches!(w.op, Op::Alias(_)) {
                 live.insert(Arc::as_ptr(node), bytes);
             }
+            plan.peak_bytes = plan.peak_bytes.max(live.values().sum());
+            for input in &w.inputs {
+                let key = Arc::as_ptr(&input.node);
+                let left = uses.entry(key).or_default();
+                *left -= 1;
+                if *left == 0
+                    && live.remove(&key).is_some()
+                    && (in_place || matches!(w.op, Op::Alias(_)))
+                {
+                    live.insert(Arc::as_ptr(node), bytes);
+                }
+            }
+            let (written, is_launch) = match &w.op {
+                Op::Custom(op) => (op.0.result_bytes(), true),
+                // Written by the launch before it.
+                Op::CustomOutput(_) => (0, false),
+                _ => (bytes, true),
+            };
+            if !is_launch {
+                continue;
+            }
+            let weights = match &w.op {
+                Op::QuantMatmul(op) => op.matrix.bytes().len(),
+                _ => 0,
+            };
+            plan.steps.push(PlannedStep {
+                ops: names(&w.op),
+                shape: node.shape,
+                dtype: node.dtype,
+                bytes_read: w
+                    .inputs
+                    .iter()
+                    .filter(|t| t.is_evaluated() || is_scheduled(t))
+                    .map(bytes_read)
+                    .sum::<usize>()
+                    + weights,
+                bytes_written: written,
+                in_place,
+            });
         }
-        let (written, is_launch) = match &w.op {
-            Op::Custom(op) => (op.0.result_bytes(), true),
-            // Written by the launch before it.
-            Op::CustomOutput(_) => (0, false),
-            _ => (bytes, true),
-        };
-        if !is_launch {
-            continue;
-        }
-        let weights = match &w.op {
-            Op::QuantMatmul(op) => op.matrix.bytes().len(),
-            _ => 0,
-        };
-        plan.steps.push(PlannedStep {
-            ops: names(&w.op),
-            shape: node.shape,
-            dtype: node.dtype,
-            bytes_read: w
-                .inputs
-                .iter()
-                .filter(|t| t.is_evaluated() || is_scheduled(t))
-                .map(bytes_read)
-                .sum::<usize>()
-                + weights,
-            bytes_written: written,
-            in_place,
-        });
+        plan
     }
-    Ok(plan)
 }
 
 /// Bytes of the distinct elements of a tensor; scalar constants have no storage.

@@ -25,6 +25,8 @@ pub(crate) struct Recorder<'a> {
     pub(super) products: Vec<PreparedProduct>,
     /// Memory that only these launches use.
     scratch: Vec<Block>,
+    /// The memory of launches that are recorded again and again, instead of `scratch` and `faults`.
+    planned: Option<&'a mut PlannedScratch>,
     faults: Vec<Arc<Fault>>,
     /// There is no kernel for this case: the CPU computes it.
     pub(super) no_kernel: bool,
@@ -50,9 +52,76 @@ impl Launch {
         self.work
     }
 
+    /// The launch, or its bands.
+    pub(super) fn bands(&self) -> &[hal::Launch] {
+        &self.bands
+    }
+
     /// Records it into a command list.
     pub(crate) fn record(&self, commands: &mut Commands) -> hal::Result<()> {
         self.bands.iter().try_for_each(|band| commands.record(band))
+    }
+}
+
+/// Scratch memory of launches that are recorded again and again: one op after the other uses it.
+pub(super) struct PlannedScratch {
+    metal: Arc<Metal>,
+    blocks: Vec<Block>,
+    /// Blocks that the current op does not use, the one that was used last at the end.
+    free: Vec<usize>,
+    taken: Vec<usize>,
+    pub(super) faults: Vec<PlannedFault>,
+}
+
+/// A fault record that every call provides.
+pub(super) struct PlannedFault {
+    pub(super) op: &'static str,
+    /// The length of the axis.
+    pub(super) len: usize,
+    /// What launches are built with.
+    pub(super) stand_in: hal::Buffer,
+}
+
+impl PlannedScratch {
+    pub(super) fn new(metal: &Arc<Metal>) -> Self {
+        Self {
+            metal: Arc::clone(metal),
+            blocks: Vec::new(),
+            free: Vec::new(),
+            taken: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, op: &'static str, bytes: usize) -> Result<BufferSlice> {
+        // Not much larger than needed.
+        let fits = |&slot: &usize| (bytes..=2 * bytes).contains(&self.blocks[slot].len());
+        let slot = match self.free.iter().rposition(fits) {
+            Some(at) => self.free.remove(at),
+            None => {
+                self.blocks.push(Block::new(&self.metal, op, bytes)?);
+                self.blocks.len() - 1
+            }
+        };
+        self.taken.push(slot);
+        Ok(self.blocks[slot].slice(0..bytes))
+    }
+
+    /// Frees the memory of the last op for the next one.
+    pub(super) fn release(&mut self) {
+        self.free.append(&mut self.taken);
+    }
+
+    fn fault(&mut self, op: &'static str, len: usize) -> BufferSlice {
+        let stand_in = self.metal.device.stand_in(fault::RECORD_BYTES);
+        let slice = BufferSlice::from(&stand_in);
+        self.faults.push(PlannedFault { op, len, stand_in });
+        slice
+    }
+
+    /// The memory and the fault records.
+    pub(super) fn into_parts(self) -> (Vec<Block>, Vec<PlannedFault>) {
+        (self.blocks, self.faults)
     }
 }
 
@@ -292,8 +361,21 @@ impl<'a> Recorder<'a> {
             invalid: None,
             products: Vec::new(),
             scratch: Vec::new(),
+            planned: None,
             faults: Vec::new(),
             no_kernel: false,
+        }
+    }
+
+    /// A recorder of launches that are recorded again and again, with the memory that they keep.
+    pub(super) fn planned(
+        metal: &'a Arc<Metal>,
+        op: &'static str,
+        scratch: &'a mut PlannedScratch,
+    ) -> Self {
+        Self {
+            planned: Some(scratch),
+            ..Self::new(metal, op)
         }
     }
 
@@ -330,6 +412,9 @@ impl<'a> Recorder<'a> {
 
     /// Scratch memory that one launch writes and the next reads; its contents are arbitrary.
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<BufferSlice> {
+        if let Some(planned) = &mut self.planned {
+            return planned.take(self.op, bytes);
+        }
         let block = Block::new(self.metal, self.op, bytes)?;
         let slice = block.slice(0..bytes);
         self.scratch.push(block);
@@ -362,6 +447,9 @@ impl<'a> Recorder<'a> {
     /// A buffer in which kernels leave an index outside an axis of this length, by the function of `msl/fault.h`.
     /// Reading the result returns it as an error.
     pub(crate) fn fault(&mut self, len: usize) -> Result<BufferSlice> {
+        if let Some(planned) = &mut self.planned {
+            return Ok(planned.fault(self.op, len));
+        }
         let record = Block::copy_of(self.metal, self.op, &[0; fault::RECORD_BYTES])?;
         let fault = Fault::new(self.op, len, record);
         let slice = fault.slice();

@@ -3,6 +3,7 @@
 //! Recorded launches are collected in a [`Batch`], which becomes one command list. It is submitted when a value is
 //! evaluated or read, or when it has enough work; a few batches may be in flight.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -184,26 +185,67 @@ impl Stream {
         for input in inputs {
             batch.reads(input);
         }
-        let commands = recording.commands.get_or_insert_with(|| {
-            let mut commands = self.device.commands();
-            commands.set_label("tensors");
-            commands
-        });
         let mut outcome = launches.into_iter().try_for_each(|launch| {
             recording.work += launch.work();
             recording.launches += 1;
-            launch.record(commands)
+            launch.record(self.commands(recording))
         });
         for prepared in products {
             let product = prepared.product();
             recording.work += matmul::cost(product.sums(), product.depth());
             recording.launches += 1;
+            let commands = self.commands(recording);
             outcome = outcome.and_then(|()| commands.multiply_prepared(prepared));
         }
-        if recording.work >= self.batch_work || recording.launches >= MAX_BATCH_LAUNCHES {
+        if self.is_full(recording) {
             self.commit(recording);
         }
         (batch, outcome)
+    }
+
+    /// Adds prepared launches with their work, which read what the input batches wrote, without those of other threads in
+    /// between. Returns the batch that the last of them are in, which fails if one of the others does. After an error some
+    /// of them may have been added.
+    pub(super) fn replay<'a>(
+        &self,
+        launches: &[(Cow<'_, hal::Launch>, u64)],
+        inputs: impl Iterator<Item = &'a Arc<Batch>>,
+    ) -> (Arc<Batch>, hal::Result<()>) {
+        let mut recording = self.lock();
+        let recording = &mut *recording;
+        for input in inputs {
+            recording.batch.reads(input);
+        }
+        let mut outcome = Ok(());
+        for (launch, work) in launches {
+            if self.is_full(recording) {
+                let submitted = Arc::clone(&recording.batch);
+                self.commit(recording);
+                recording.batch.reads(&submitted);
+            }
+            recording.work += work;
+            recording.launches += 1;
+            outcome = outcome.and_then(|()| self.commands(recording).record(launch));
+        }
+        let batch = Arc::clone(&recording.batch);
+        if self.is_full(recording) {
+            self.commit(recording);
+        }
+        (batch, outcome)
+    }
+
+    /// The commands being recorded.
+    fn commands<'r>(&self, recording: &'r mut Recording) -> &'r mut Commands {
+        recording.commands.get_or_insert_with(|| {
+            let mut commands = self.device.commands();
+            commands.set_label("tensors");
+            commands
+        })
+    }
+
+    /// Whether the batch being recorded has enough work to be submitted.
+    fn is_full(&self, recording: &Recording) -> bool {
+        recording.work >= self.batch_work || recording.launches >= MAX_BATCH_LAUNCHES
     }
 
     /// Submits what is recorded.

@@ -165,3 +165,83 @@ fn a_launch_without_threads_is_checked_and_records_nothing() -> Result<()> {
     assert_eq!(twice.threads(0, 1).err(), Some(binding("0", "bound twice")));
     Ok(())
 }
+
+#[test]
+fn a_launch_with_stand_ins_is_recorded_once_buffers_replace_them() -> Result<()> {
+    let device = recording();
+    let kernel = pipeline(&device, "k");
+    let (fixed, later) = (labelled(&device, 64, "fixed"), device.stand_in(64));
+    let template = kernel
+        .launch()
+        .read(0, &fixed)
+        .write(1, later.slice(16..48)?)
+        .bytes(2, &7_u32)
+        .threads(10, 4)?;
+    let found: Vec<_> = template
+        .stand_ins()
+        .map(|(at, slice)| {
+            (
+                at,
+                slice.buffer().is(&later),
+                slice.offset(),
+                slice.length(),
+            )
+        })
+        .collect();
+    assert_eq!(found, [(1, true, 16, 32)]);
+    let target = labelled(&device, 128, "target");
+    let bound = template.with_buffers([(1, target.slice(32..64)?)])?;
+    assert_eq!(bound.stand_ins().count(), 0);
+    let direct = kernel
+        .launch()
+        .read(0, &fixed)
+        .write(1, target.slice(32..64)?)
+        .bytes(2, &7_u32)
+        .threads(10, 4)?;
+    let mut commands = device.commands();
+    commands.record(&bound)?;
+    commands.record(&direct)?;
+    assert_eq!(commands.barriers(), 1, "both write the same bytes");
+    commands.commit()?.wait()?;
+    let events = noop::record(&device).expect("a recording device").events;
+    let dispatches: Vec<_> = events
+        .iter()
+        .filter(|event| matches!(event, Event::Dispatch { .. }))
+        .collect();
+    assert_eq!(dispatches[0], dispatches[1]);
+    Ok(())
+}
+
+#[test]
+fn stand_ins_are_rejected_wherever_memory_is_needed() -> Result<()> {
+    let device = recording();
+    let kernel = pipeline(&device, "k");
+    let (memory, later) = (labelled(&device, 64, "b"), device.stand_in(64));
+    let is_refused = |outcome: Result<()>| matches!(outcome, Err(Error::Storage { .. }));
+    let template = kernel.launch().write(0, &later).threads(1, 1)?;
+    let mut commands = device.commands();
+    assert!(is_refused(commands.record(&template)));
+    assert!(is_refused(commands.copy(&memory, &later)));
+    assert!(is_refused(commands.copy(&later, &memory)));
+    assert!(is_refused(commands.fill(&later, 0)));
+    assert!(commands.is_empty());
+    assert!(is_refused(later.to_vec::<u8>().map(|_| ())));
+    assert!(is_refused(later.write(0, &[0_u8])));
+    let replace = |at: usize, slice| template.with_buffers([(at, slice)]).map(|_| ());
+    let message = |text: &str| Err(launch("k", text));
+    assert_eq!(
+        replace(1, (&memory).into()),
+        message("no buffer is bound at 1")
+    );
+    assert_eq!(
+        replace(0, memory.slice(0..32)?),
+        message("32 bytes cannot replace the 64 bytes bound at 0")
+    );
+    let other = recording();
+    let foreign = labelled(&other, 64, "foreign");
+    assert!(matches!(
+        replace(0, (&foreign).into()),
+        Err(Error::WrongDevice { .. })
+    ));
+    Ok(())
+}

@@ -48,7 +48,7 @@ pub(super) struct InputType {
 
 /// A lowered program.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     pub(super) calls: Vec<Call>,
     /// Number of slots, the blocks of scratch memory for intermediate values.
     pub(super) slots: usize,
