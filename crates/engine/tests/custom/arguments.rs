@@ -254,8 +254,7 @@ fn an_inout_argument_may_be_a_view_a_constant_or_an_input_too() {
 
 #[test]
 fn a_kernel_may_have_several_results() {
-    let body =
-        "const float v = x[i]; square[i] = v * v; is_negative[i] = v < 0; count[0] = x_size;";
+    let body = "const float v = x[i]; square[i] = v * v; is_negative[i] = v < 0; if (i == 0) count[0] = x_size;";
     let kernel = MetalKernel::body("several", body)
         .input("x")
         .output("square")

@@ -104,3 +104,23 @@ fn errors_of_a_call_are_errors_of_its_check() {
     let error = axpy().call(&[&x, &x]).threads(4).check().unwrap_err();
     assert_eq!(error.to_string(), "axpy: scalar `a` has no value");
 }
+
+#[test]
+fn a_wild_pointer_is_reported_and_harms_nothing() {
+    let body = "device float* wild = (device float*)(ulong(x) + (1ul << (20 + i)));\n*wild = 1.0f;\nout[i] = *wild;";
+    let kernel = MetalKernel::body("wild", body)
+        .input("x")
+        .output("out")
+        .index("i")
+        .build()
+        .unwrap();
+    let x = Tensor::from_slice(&wave(40), [40]);
+    let reports = kernel.call(&[&x]).threads(40).check().unwrap();
+    assert!(!reports.is_empty());
+    for report in &reports {
+        assert_eq!(report.kind, ReportKind::Bounds, "{report}");
+        assert!([2, 3].contains(&report.line), "{report}");
+    }
+    let call = axpy().call(&[&x, &x]).scalar("a", 2.0).threads(40);
+    assert_eq!(call.check().unwrap(), []);
+}
