@@ -3,8 +3,9 @@
 //! Most programs need only [`Tensor`]. This module is for layers above the engine that manage memory themselves, such
 //! as the compatibility APIs of `bessemer-compat`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +14,7 @@ use bessemer_hal::{Buffer, BufferSlice, Pipeline, StorageMode};
 use crate::device::Placement;
 use crate::metal::stream::Batch;
 use crate::metal::{self, Metal};
+use crate::program::{self, CompiledProgram, DeviceMemory, ExecutionParams};
 use crate::storage::Storage;
 use crate::{DType, Device, Error, Result, Shape, Tensor, graph};
 
@@ -123,6 +125,55 @@ impl ExternalBuffers {
         outcome
     }
 
+    /// Runs a program on buffers and pools of the caller, by handle, and waits for it.
+    pub fn run_program(
+        &self,
+        program: &CompiledProgram,
+        params: &ExecutionParams,
+        buffers: &[(u64, BufferSlice)],
+        pools: &[(u64, BufferSlice)],
+    ) -> ProgramRun {
+        let storages = |slices: &[(u64, BufferSlice)]| {
+            let storage = |(handle, slice): &(u64, BufferSlice)| {
+                let writer = self.writer(slice.buffer());
+                let block = metal::Block::within(&self.metal, slice, writer);
+                (*handle, Storage::of_block(block))
+            };
+            slices.iter().map(storage).collect()
+        };
+        let mut memory =
+            DeviceMemory::of_storages(&self.device, storages(buffers), storages(pools));
+        let mut outcome = program.run(params, &mut memory);
+        let [buffer_storages, pool_storages] = memory.into_storages();
+        let mut freed_pools = Vec::new();
+        for (slices, storages) in [(buffers, buffer_storages), (pools, pool_storages)] {
+            for (handle, slice) in slices {
+                let Some(storage) = storages.get(handle) else {
+                    freed_pools.push(*handle);
+                    continue;
+                };
+                let written = self.write_back(storage, slice);
+                outcome = outcome.and(written.map_err(Into::into));
+            }
+        }
+        ProgramRun {
+            outcome,
+            freed_pools,
+        }
+    }
+
+    /// Copies what a program wrote, in memory of its own, to the caller's buffer.
+    fn write_back(&self, storage: &Storage, target: &BufferSlice) -> Result<()> {
+        const OP: &str = "program";
+        if storage.block_on(&self.metal, OP)?.is_borrowed() {
+            return Ok(());
+        }
+        storage.ready(OP)?;
+        let written = target.buffer().write(target.offset(), storage.bytes());
+        self.forget(target.buffer());
+        written.map_err(|e| Error::device(OP, e))
+    }
+
     /// Waits for the last writer of a buffer, and synchronizes the host's copy of a managed buffer.
     ///
     /// # Errors
@@ -145,6 +196,55 @@ impl ExternalBuffers {
     /// Forgets the last writer of a buffer that is freed or overwritten by the host.
     pub fn forget(&self, buffer: &Buffer) {
         self.writers().remove(&buffer.id());
+    }
+}
+
+/// What became of a program that ran on buffers of the caller.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "the program may have failed"]
+pub struct ProgramRun {
+    /// The outcome, as of [`CompiledProgram::run`].
+    pub outcome: program::Result<()>,
+    /// Pools of the caller that the program has freed.
+    pub freed_pools: Vec<u64>,
+}
+
+/// Host buffers of the caller with their handles.
+pub type HostBuffers<'a> = Vec<(u64, &'a mut HostBuffer)>;
+
+/// Runs a program that is compiled for the CPU on buffers and pools of the caller, by handle, and waits for it.
+pub fn run_program(
+    program: &CompiledProgram,
+    params: &ExecutionParams,
+    buffers: HostBuffers<'_>,
+    pools: HostBuffers<'_>,
+) -> ProgramRun {
+    let mut lent = [buffers, pools];
+    let mut storages = [BTreeMap::new(), BTreeMap::new()];
+    for (buffers, storages) in lent.iter_mut().zip(&mut storages) {
+        for (handle, buffer) in buffers {
+            // Moved, so that the program is the only owner and works in place.
+            match Storage::new("program", 0) {
+                Ok(empty) => storages.insert(*handle, mem::replace(&mut buffer.0, empty)),
+                Err(_) => storages.insert(*handle, buffer.0.clone()),
+            };
+        }
+    }
+    let [buffers, pools] = storages;
+    let mut memory = DeviceMemory::of_storages(&Device::cpu(), buffers, pools);
+    let outcome = program.run(params, &mut memory);
+    let mut freed_pools = Vec::new();
+    for (buffers, mut storages) in lent.into_iter().zip(memory.into_storages()) {
+        for (handle, buffer) in buffers {
+            match storages.remove(&handle) {
+                Some(storage) => buffer.0 = storage,
+                None => freed_pools.push(handle),
+            }
+        }
+    }
+    ProgramRun {
+        outcome,
+        freed_pools,
     }
 }
 

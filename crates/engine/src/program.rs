@@ -67,6 +67,7 @@ pub use operand::{
     Address, BinaryOperation, Condition, MapOperation, MemoryScope, Operand, Predicate,
     ReduceOperation, Register, RegisterSpan,
 };
+pub use text::TextLocation;
 pub use value::Value;
 pub use verify::RegisterTypes;
 
@@ -182,6 +183,11 @@ impl Program {
         Ok(())
     }
 
+    /// Returns `true` if a file with these contents is in the binary format, by its first bytes.
+    pub fn is_binary(bytes: &[u8]) -> bool {
+        bytes.starts_with(binary::MAGIC)
+    }
+
     /// Writes the binary format to a file.
     ///
     /// # Errors
@@ -198,7 +204,7 @@ impl Program {
     pub fn load_from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|e| ProgramError::file(path, &e))?;
-        if bytes.starts_with(binary::MAGIC) {
+        if Self::is_binary(&bytes) {
             return Self::from_bytes(&bytes);
         }
         match std::str::from_utf8(&bytes) {

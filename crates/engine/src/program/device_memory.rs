@@ -76,6 +76,45 @@ impl DeviceMemory {
         Ok(self.insert_storage(storage))
     }
 
+    /// Copies bytes into a buffer with this handle; replaces the one that has it.
+    ///
+    /// # Errors
+    /// As [`DeviceMemory::allocate`]; [`FaultKind::InvalidBufferHandle`] as [`Memory`](super::ProgramError::Memory) for 0, the boundary
+    /// pool.
+    pub fn insert_bytes_at(&mut self, handle: u64, bytes: &[u8]) -> Result<()> {
+        if handle == 0 {
+            return Err(FaultKind::InvalidBufferHandle(handle).into());
+        }
+        let storage = Storage::copy_to(&self.device, OP, bytes)?;
+        self.buffers.insert(handle, storage);
+        self.last_buffer = self.last_buffer.max(handle);
+        Ok(())
+    }
+
+    /// Memory with storages of the caller under its handles. Without one of handle 0 there is no boundary pool.
+    pub(crate) fn of_storages(
+        device: &Device,
+        buffers: BTreeMap<u64, Storage>,
+        pools: BTreeMap<u64, Storage>,
+    ) -> Self {
+        let last = |storages: &BTreeMap<u64, Storage>| {
+            let last = storages.last_key_value();
+            last.map_or(0, |(&handle, _)| handle)
+        };
+        Self {
+            device: device.clone(),
+            last_buffer: last(&buffers),
+            last_pool: last(&pools),
+            buffers,
+            pools,
+        }
+    }
+
+    /// The storages of all buffers and pools by handle.
+    pub(crate) fn into_storages(self) -> [BTreeMap<u64, Storage>; 2] {
+        [self.buffers, self.pools]
+    }
+
     /// Makes the elements of a tensor a buffer and returns its handle. They are copied when a program writes them, so that
     /// the tensor keeps its value.
     ///

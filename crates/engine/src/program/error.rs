@@ -112,6 +112,19 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
+    /// Index of the instruction that the error is about.
+    pub fn instruction(&self) -> Option<usize> {
+        match self {
+            Self::UndefinedLabel(_, index)
+            | Self::InvalidInstruction { index, .. }
+            | Self::Unsupported { index, .. }
+            | Self::TypeMismatch { index, .. }
+            | Self::Uninitialized { index, .. } => Some(*index),
+            Self::Fault(fault) => Some(fault.index),
+            _ => None,
+        }
+    }
+
     pub(super) fn file(path: &Path, source: &std::io::Error) -> Self {
         Self::File {
             path: path.display().to_string(),

@@ -523,3 +523,15 @@ fn the_builder_reports_its_first_mistake() {
         Err(ProgramError::UndefinedLabel("nowhere".to_owned(), 0))
     );
 }
+
+#[test]
+fn instructions_know_their_place_in_the_text() {
+    let text = "; a comment\n\nstart: mov_imm.u32 r0, 1\nend:\n\n\texit // done\n";
+    let (program, locations) = Program::parse_located(text).unwrap();
+    assert_eq!(program.len(), 2);
+    let [first, second] = locations[..] else {
+        panic!("{locations:?}");
+    };
+    assert_eq!((first.line, first.column), (3, 8));
+    assert_eq!((second.line, second.column), (6, 2));
+}

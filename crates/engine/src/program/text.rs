@@ -165,11 +165,30 @@ fn parse_float(text: &str, dtype: DType) -> Option<u64> {
     })
 }
 
+/// Where an instruction stands in the text of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextLocation {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+}
+
 impl FromStr for Program {
     type Err = ProgramError;
 
     /// Parses the text format and validates the program.
     fn from_str(text: &str) -> Result<Self> {
+        Self::parse_located(text).map(|(program, _)| program)
+    }
+}
+
+impl Program {
+    /// Parses the text format and validates the program; also returns the location of each instruction.
+    ///
+    /// # Errors
+    /// [`ProgramError::Parse`] and [`ProgramError::TooLong`], and those of [`Program::validate`].
+    pub fn parse_located(text: &str) -> Result<(Self, Vec<TextLocation>)> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(parse_error(
                 1,
@@ -181,8 +200,7 @@ impl FromStr for Program {
             ));
         }
         let mut program = Self::new();
-        // Where each instruction is, for errors that only the whole program shows.
-        let mut lines = Vec::new();
+        let mut locations = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let mut line = LineParser::new(number, line);
             if let Some((label, column)) = line.label()? {
@@ -200,12 +218,15 @@ impl FromStr for Program {
                 });
             }
             program.instructions.push(line.instruction()?);
-            lines.push((number, column));
+            locations.push(TextLocation {
+                line: number,
+                column,
+            });
         }
         program.validate().map_err(|error| match &error {
             ProgramError::UndefinedLabel(_, index)
             | ProgramError::InvalidInstruction { index, .. } => {
-                let (line, column) = lines[*index];
+                let TextLocation { line, column } = locations[*index];
                 let reason = match error {
                     ProgramError::UndefinedLabel(label, _) => {
                         format!("label `{label}` is not defined")
@@ -219,7 +240,7 @@ impl FromStr for Program {
             }
             _ => error,
         })?;
-        Ok(program)
+        Ok((program, locations))
     }
 }
 
