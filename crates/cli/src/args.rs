@@ -7,6 +7,7 @@ use bessemer_hal::env::VARIABLES;
 use bessemer_hal::{Family, LanguageVersion, MathMode, Size};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use crate::array::BufferArgs;
 use crate::chat::ChatArgs;
 use crate::embed::EmbedArgs;
 use crate::failure::exit_codes;
@@ -17,11 +18,10 @@ use crate::msl::baseline::BaselineArgs;
 use crate::msl::format::FormatArgs;
 use crate::msl::test::TestArgs;
 use crate::perplexity::PerplexityArgs;
+use crate::program::ProgramCommand;
 use crate::pull::PullArgs;
 use crate::quantize::QuantizeArgs;
-use crate::spec::{
-    BufferSpec, ByteCount, BytesSpec, ConstantSpec, Define, Indexed, OutSpec, PrintSpec, parse_size,
-};
+use crate::spec::{ByteCount, BytesSpec, ConstantSpec, Define, Indexed, parse_size};
 
 /// Rust to Metal: language models and kernels on Apple GPUs and, through a software Metal device, on Linux.
 #[derive(Debug, Parser)]
@@ -86,6 +86,9 @@ pub(crate) enum Command {
     /// Inspect, compile, check and run Metal kernels
     #[command(subcommand)]
     Msl(MslCommand),
+    /// Run, verify and convert programs: kernels in the engine's instruction set
+    #[command(subcommand)]
+    Program(ProgramCommand),
     /// Show or clear the files on disk: models, compiled kernels, dispatch tables
     Cache(CacheArgs),
 }
@@ -271,23 +274,8 @@ pub(crate) struct RunArgs {
           hide_default_value = true, help_heading = "Launch")]
     pub(crate) repeat: usize,
 
-    /// Bind a buffer: INDEX=FILE, INDEX=FILE:TYPE, INDEX=zeros:TYPE:COUNT, …
-    ///
-    /// INDEX=in.npy         an array; converted if a :TYPE follows
-    /// INDEX=in.bin         raw bytes; of that type if a :TYPE follows
-    /// INDEX=zeros:f32:64   also ones:TYPE:COUNT and iota:TYPE:COUNT (0, 1, 2, …)
-    /// INDEX=fill:f32:64:1.5
-    /// INDEX=random:f32:64  floats in [-1, 1), integers in 0..100; random:TYPE:COUNT:SEED
-    ///
-    /// COUNT may be a shape such as 4x16. Types: f32 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 bool.
-    #[arg(
-        short,
-        long = "buffer",
-        value_name = "INDEX=SOURCE",
-        help_heading = "Arguments",
-        verbatim_doc_comment
-    )]
-    pub(crate) buffers: Vec<Indexed<BufferSpec>>,
+    #[command(flatten)]
+    pub(crate) buffers: BufferArgs,
     /// Bind a buffer at this byte offset
     #[arg(
         long = "offset",
@@ -333,22 +321,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Device")]
     pub(crate) threads: Option<usize>,
 
-    /// Write a buffer to a file afterwards: .npy with its original type and shape, otherwise raw
-    #[arg(
-        short,
-        long = "out",
-        value_name = "INDEX=FILE",
-        help_heading = "Results"
-    )]
-    pub(crate) outs: Vec<Indexed<OutSpec>>,
-    /// Print the first values of a buffer afterwards [default count: 16]
-    #[arg(
-        short,
-        long = "print",
-        value_name = "INDEX[:COUNT]",
-        help_heading = "Results"
-    )]
-    pub(crate) prints: Vec<PrintSpec>,
     #[command(flatten, next_help_heading = "Results")]
     pub(crate) baseline: BaselineArgs,
     #[command(flatten, next_help_heading = "Results")]
@@ -464,7 +436,7 @@ mod tests {
             panic!("not a run");
         };
         assert_eq!(run.grid, Some(Size::x(64)));
-        assert_eq!(run.buffers.len(), 2);
+        assert_eq!(run.buffers.inputs.len(), 2);
         assert_eq!(run.mode, Some(ModeArg::Check));
         assert_eq!(run.format.get(), Format::Json);
     }

@@ -13,10 +13,18 @@ pub(crate) enum Number {
     Float(f64),
 }
 
-/// Looks up a type by the engine's name or MSL's.
+/// Looks up a type that Metal has, by the engine's name or MSL's.
 pub(crate) fn named(text: &str) -> Result<DType> {
+    match any_named(text)? {
+        DType::F64 => bail!("Metal has no {text}; use f32"),
+        dtype => Ok(dtype),
+    }
+}
+
+/// Looks up a type by the engine's name or MSL's, including f64.
+pub(crate) fn any_named(text: &str) -> Result<DType> {
     let dtype = match text {
-        "f64" | "double" => bail!("Metal has no {text}; use f32"),
+        "double" => DType::F64,
         "float" => DType::F32,
         "half" => DType::F16,
         "bfloat" => DType::BF16,
@@ -253,6 +261,7 @@ mod tests {
         assert_eq!(named("u64").unwrap(), DType::U64);
         let error = named("double").unwrap_err();
         assert_eq!(error.to_string(), "Metal has no double; use f32");
+        assert_eq!(any_named("double").unwrap(), DType::F64);
         let error = named("f8").unwrap_err().to_string();
         assert!(error.starts_with("unknown type `f8`; known are bool, u8, "));
         assert!(!error.contains("f64"));

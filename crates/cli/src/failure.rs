@@ -7,10 +7,13 @@ use bessemer::Error as EngineError;
 use bessemer_hal::Error as DeviceError;
 use bessemer_llm::Error as ModelError;
 
-/// Exit codes with their meanings. Commands other than `msl` end with 0, 1, 2 or 130.
+/// Exit codes with their meanings. Commands other than `msl` and `program` end with 0, 1, 2 or 130.
 const EXIT_CODES: [(Outcome, &str); 7] = [
     (Outcome::Clean, "done, nothing found"),
-    (Outcome::NotCompiled, "msl: a kernel does not compile"),
+    (
+        Outcome::NotCompiled,
+        "msl, program: a kernel or program does not compile",
+    ),
     (
         Outcome::Failed,
         "other commands: the work failed (device, memory, context, network)",
@@ -21,11 +24,11 @@ const EXIT_CODES: [(Outcome, &str); 7] = [
     ),
     (
         Outcome::Defect,
-        "msl: a defect was found (a report, a crash, a time limit, a failed kernel test)",
+        "msl, program: a defect was found (a report, a fault, a crash, a time limit, a failed kernel test)",
     ),
     (
         Outcome::ToolFailed,
-        "msl: the tool failed (compiler missing, crashed or out of time; device; memory)",
+        "msl, program: the tool failed (compiler missing, crashed or out of time; device; memory)",
     ),
     (Outcome::Interrupted, "interrupted (ctrl-c)"),
 ];
@@ -41,13 +44,13 @@ pub(crate) fn exit_codes() -> String {
 pub(crate) enum Outcome {
     /// Success, nothing found.
     Clean,
-    /// A kernel has a defect.
+    /// A kernel or program has a defect.
     Defect,
-    /// A kernel does not compile.
+    /// A kernel or program does not compile.
     NotCompiled,
     /// The command line or a file is wrong.
     Usage,
-    /// The work of a command other than `msl` failed.
+    /// The work of a command other than `msl` and `program` failed.
     Failed,
     /// The compiler or the device failed: nothing is known about the kernel.
     ToolFailed,
@@ -97,7 +100,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome of an error of an `msl` command.
+    /// The outcome of an error of an `msl` or `program` command.
     pub(crate) fn of_kernel(error: &anyhow::Error) -> Self {
         match Self::of(error) {
             Self::Failed => match error.downcast_ref::<DeviceError>() {

@@ -5,6 +5,7 @@
 
 mod answer;
 mod args;
+mod array;
 mod cache;
 mod chat;
 mod devices;
@@ -22,6 +23,7 @@ mod log;
 mod models;
 mod msl;
 mod perplexity;
+mod program;
 mod pull;
 mod quantize;
 mod spec;
@@ -94,6 +96,7 @@ fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Devices(args) => devices::run(&args, &mut out),
         Command::Tune(args) => tune::run(&args, &mut out),
         Command::Msl(command) => msl::run(&command, &mut out),
+        Command::Program(command) => program::run(&command, &mut out),
         Command::Cache(args) => cache::run(&args, &mut out),
     }
 }

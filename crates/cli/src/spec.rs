@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 use bessemer::DType;
 use bessemer::npy::Array;
+use bessemer::program::Register;
 use bessemer_hal::{ConstantValue, Size};
 use half::f16;
 
@@ -91,7 +92,7 @@ impl FromStr for BufferSpec {
             _ => None,
         };
         if let Some((dtype, shape, generator, parameter)) = generated {
-            let dtype = dtype::named(dtype)?;
+            let dtype = dtype::any_named(dtype)?;
             let values = match (generator, parameter) {
                 ("ones", _) => Generator::Fill(Number::Int(1)),
                 ("iota", _) => Generator::Iota,
@@ -109,7 +110,7 @@ impl FromStr for BufferSpec {
                 values,
             });
         }
-        if parts.len() >= 3 && dtype::named(parts[1]).is_ok() {
+        if parts.len() >= 3 && dtype::any_named(parts[1]).is_ok() {
             bail!("unknown values `{name}`; known are {GENERATOR_NAMES}");
         }
         if text.is_empty() {
@@ -117,7 +118,7 @@ impl FromStr for BufferSpec {
         }
         // A type after the file name; anything else after a colon belongs to the name.
         if let Some((path, dtype)) = text.rsplit_once(':')
-            && let Ok(dtype) = dtype::named(dtype)
+            && let Ok(dtype) = dtype::any_named(dtype)
             && !path.is_empty()
         {
             return Ok(Self::File {
@@ -274,6 +275,41 @@ fn constant(dtype: DType, number: Number) -> Result<ConstantValue> {
         DType::F32 => ConstantValue::F32(f32::from_bits(bits as u32)),
         _ => bail!("a function constant cannot be of type {dtype}"),
     })
+}
+
+/// A register with the value it starts with: `r4=1000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegisterSpec {
+    pub(crate) register: Register,
+    pub(crate) value: u64,
+}
+
+impl FromStr for RegisterSpec {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let Some((register, value)) = text.split_once('=') else {
+            bail!("`{text}` has no `=`: expected REGISTER=VALUE, such as r4=1000");
+        };
+        let register = parse_register(register)?;
+        let number = DType::U64.parse(value)?;
+        let Number::Int(value) = number else {
+            bail!("`{value}` is not a whole number");
+        };
+        Ok(Self {
+            register,
+            value: value as u64,
+        })
+    }
+}
+
+/// `r0` to `r251`: the others hold the position of the lane.
+fn parse_register(text: &str) -> Result<Register> {
+    let number = text.trim().strip_prefix('r').and_then(|n| n.parse().ok());
+    match number.map(Register) {
+        Some(register) if register < Register::LANE_IDX_X => Ok(register),
+        _ => bail!("`{text}` is not a register that a launch can set: r0 to r251"),
+    }
 }
 
 /// Output file of a buffer.
@@ -459,7 +495,10 @@ mod tests {
                 "zeroes:f32:4",
                 "unknown values `zeroes`; known are zeros, ones, iota, random, fill",
             ),
-            ("zeros:f64:4", "Metal has no f64; use f32"),
+            (
+                "zeros:f65:4",
+                "unknown type `f65`; known are bool, u8, u16, u32, u64, i8, i16, i32, i64, f16, bf16, f32",
+            ),
             ("zeros:f32:many", "`many` is not a number of elements"),
             (
                 "fill:u8:4:300",
@@ -524,6 +563,29 @@ mod tests {
         assert_eq!(spec.value, ConstantValue::I16(-2));
         assert!(message::<ConstantSpec>("0=bf16:1").contains("cannot be of type bf16"));
         assert!(message::<ConstantSpec>("0=true").contains("has no type"));
+    }
+
+    #[test]
+    fn registers_have_a_number_and_a_value() {
+        let spec: RegisterSpec = "r4=0x10".parse().unwrap();
+        assert_eq!((spec.register, spec.value), (Register(4), 16));
+        assert_eq!(
+            "r0=18446744073709551615"
+                .parse::<RegisterSpec>()
+                .unwrap()
+                .value,
+            u64::MAX
+        );
+        for (text, expected) in [
+            ("r4", "has no `=`"),
+            ("r4=-1", "does not fit u64"),
+            ("r4=x", "is not a value of type u64"),
+            ("r252=0", "is not a register that a launch can set"),
+            ("p1=0", "is not a register"),
+            ("r256=0", "is not a register"),
+        ] {
+            assert!(message::<RegisterSpec>(text).contains(expected), "{text}");
+        }
     }
 
     #[test]

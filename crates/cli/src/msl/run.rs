@@ -9,7 +9,6 @@ use bessemer_hal::{Completed, Device, Error, LogLine, Pipeline, Report, Size};
 use serde_json::{Value, json};
 
 use crate::args::RunArgs;
-use crate::dtype::Elements as _;
 use crate::excerpt::{Message, Sources};
 use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};
@@ -47,6 +46,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
     let device = host::open(&Setup::from(args))?;
     let inputs: Inputs = args
         .buffers
+        .inputs
         .iter()
         .map(|spec| {
             let name = spec.index.to_string();
@@ -81,9 +81,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
     }
     known.finish(result.readable)?;
     if result.readable {
-        for spec in &args.outs {
-            input(&inputs, spec.index)?.save(&spec.value.0)?;
-        }
+        args.buffers.save(|index| input(&inputs, index)?.array())?;
     }
     let outcome = if result.reports.is_empty() {
         Outcome::Clean
@@ -104,18 +102,10 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<Outcome> {
 
 /// Rejects options for buffers that are not bound.
 fn check_indices(args: &RunArgs) -> Result<()> {
-    let bound = |index: u32| args.buffers.iter().any(|b| b.index == index);
-    let outs = args.outs.iter().map(|o| ("--out", o.index));
-    let prints = args.prints.iter().map(|p| ("--print", p.index));
-    let offsets = args.offsets.iter().map(|o| ("--offset", o.index));
-    for (option, index) in outs.chain(prints).chain(offsets) {
-        if !bound(index) {
-            return Err(Usage::error(format!(
-                "{option} {index}: there is no --buffer {index}"
-            )));
-        }
-    }
-    Ok(())
+    args.buffers.check_indices()?;
+    args.offsets
+        .iter()
+        .try_for_each(|o| args.buffers.check_index("--offset", o.index))
 }
 
 fn input(inputs: &Inputs, index: u32) -> Result<&Input> {
@@ -273,18 +263,10 @@ fn to_json(args: &RunArgs, result: &LaunchResult, inputs: &Inputs) -> Result<Val
     let time = result.time.map(|t| t.as_secs_f64() * 1e3);
     let mut value =
         json!({ "time_ms": time, "reports": reports, "known": result.known, "logs": logs });
-    if !args.prints.is_empty() && result.readable {
-        let mut values = serde_json::Map::new();
-        for spec in &args.prints {
-            let array = input(inputs, spec.index)?.array()?;
-            let elements = array.data.chunks_exact(array.dtype.size());
-            let shown: Vec<_> = elements
-                .take(spec.count)
-                .map(|e| array.dtype.to_json(e))
-                .collect();
-            values.insert(spec.index.to_string(), shown.into());
-        }
-        value["values"] = values.into();
+    if result.readable
+        && let Some(values) = args.buffers.values(|index| input(inputs, index)?.array())?
+    {
+        value["values"] = values;
     }
     Ok(value)
 }
@@ -316,22 +298,8 @@ fn write_text(
         write_report(out, &mut sources, report)?;
     }
     if result.readable {
-        for spec in &args.prints {
-            let array = input(inputs, spec.index)?.array()?;
-            let elements = array.data.chunks_exact(array.dtype.size());
-            let total = elements.len();
-            let mut shown: Vec<_> = elements
-                .take(spec.count)
-                .map(|e| array.dtype.format(e))
-                .collect();
-            if shown.len() < total {
-                shown.push("…".to_owned());
-            }
-            let dims: Vec<_> = array.shape.iter().map(usize::to_string).collect();
-            let (bold, dtype) = (style::STRONG, array.dtype);
-            let heading = format!("buffer {} ({dtype} {})", spec.index, dims.join("x"));
-            writeln!(out, "{bold}{heading}{bold:#}: {}", shown.join(" "))?;
-        }
+        args.buffers
+            .print(out, |index| input(inputs, index)?.array())?;
     }
     let time = result.time.map_or(String::new(), |time| {
         format!(" in {:.3} ms", time.as_secs_f64() * 1e3)

@@ -125,8 +125,18 @@ impl RunOutput {
 
 /// A kernel of `examples/msl`.
 pub(crate) fn example(name: &str) -> String {
+    example_of("msl", name)
+}
+
+/// A program of `examples/program`.
+pub(crate) fn program_example(name: &str) -> String {
+    example_of("program", name)
+}
+
+fn example_of(folder: &str, name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../examples/msl")
+        .join("../../examples")
+        .join(folder)
         .join(name)
         .display()
         .to_string()

@@ -13,6 +13,7 @@ mod kernel_tests;
 mod kernels;
 mod language;
 mod memory;
+mod program;
 mod pull;
 mod quantize;
 mod readme;

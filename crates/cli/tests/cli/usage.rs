@@ -19,18 +19,30 @@ fn every_command_has_help_with_examples() {
         "msl check --help",
         "msl run --help",
         "msl test --help",
+        "program run --help",
+        "program verify --help",
+        "program asm --help",
+        "program disasm --help",
         "cache --help",
     ] {
         let result = TestDir::new().bessemer(line).exits(0);
         assert!(result.stdout.contains("Examples:"), "{line}: {result:?}");
     }
-    for command in ["", "msl check ", "msl run ", "msl test ", "msl kernels "] {
+    for command in [
+        "",
+        "msl check ",
+        "msl run ",
+        "msl test ",
+        "msl kernels ",
+        "program run ",
+    ] {
         let help = TestDir::new().bessemer(&format!("{command}--help")).stdout;
         for code in [0, 1, 2, 3, 4, 130] {
             assert!(help.contains(&format!("\n  {code} ")), "{command}: {help}");
         }
     }
     TestDir::new().bessemer("msl --help").exits(0);
+    TestDir::new().bessemer("program --help").exits(0);
     let result = TestDir::new().bessemer("--version").exits(0);
     assert!(result.stdout.starts_with("bessemer "), "{result:?}");
 }
@@ -60,6 +72,10 @@ fn wrong_usage_has_exit_code_two_and_a_reason() {
         Case(
             "msl run ADD --grid 1 --buffer 0=zeros:f65:4",
             "unknown type `f65`",
+        ),
+        Case(
+            "msl run ADD --grid 1 --buffer 0=zeros:f64:4",
+            "Metal has no f64; use f32",
         ),
         Case("msl run ADD --grid 1 --bytes 0=64", "has no type"),
         Case("msl run ADD --grid 1 --const 0=u8:256", "does not fit u8"),

@@ -12,16 +12,16 @@ use super::compare::{Differences, compare};
 use super::literal;
 use super::plan::{ArgumentKey, Expectation, Expected, KernelTest, PlannedDispatch};
 use crate::args::ModeArg;
+use crate::array;
 use crate::dtype::{self, Elements as _, Number};
 use crate::failure::{Outcome, Usage};
 use crate::host::{self, Setup};
 use crate::msl::baseline::KnownReports;
 use crate::msl::finding::Location;
-use crate::msl::inputs::{self, Input};
+use crate::msl::inputs::Input;
 use crate::msl::launch::{self, BoundInput, Built, Launch};
 use crate::msl::library::compile;
 use crate::msl::source::Source;
-use crate::spec::BufferSpec;
 use crate::terminal;
 
 /// A failure of a test.
@@ -307,7 +307,9 @@ fn check(
     let expected = match &expectation.expected {
         Expected::Literal(value) => literal::array(value, got.dtype),
         Expected::Buffer(other) => convert(inputs[*other].array()?, got.dtype),
-        Expected::From(spec) => load(spec, device).and_then(|array| convert(array, got.dtype)),
+        // A file may hold f64.
+        Expected::From(spec) => array::load(spec, device.info().limits.max_buffer_length)
+            .and_then(|array| convert(array, got.dtype)),
     };
     let context = || format!("expected values of `{name}`");
     let expected = expected
@@ -328,32 +330,6 @@ fn check(
         location: expectation.location.clone(),
         differences,
     }))
-}
-
-/// Loads the values of a file, which may be f64, or of a generator.
-fn load(spec: &BufferSpec, device: &Device) -> Result<Array> {
-    match spec {
-        BufferSpec::File { path, dtype } => {
-            let limit = device.info().limits.max_buffer_length;
-            inputs::read_any(path, *dtype, limit)
-        }
-        BufferSpec::Literal(array) => Ok(array.clone()),
-        BufferSpec::Values {
-            dtype,
-            shape,
-            values,
-        } => {
-            let length = dtype::byte_count(*dtype, shape)
-                .filter(|length| *length <= device.info().limits.max_buffer_length);
-            let mut data = vec![0; length.context("longer than the maximum buffer length")?];
-            values.fill(*dtype, &mut data);
-            Ok(Array {
-                dtype: *dtype,
-                shape: shape.clone(),
-                data,
-            })
-        }
-    }
 }
 
 /// Converts expected values to the type of the buffer. Floats are rounded; an integer out of range is an error.
