@@ -1,15 +1,19 @@
 //! Backend objects that several of the documents share: memory by buffer, by pointer and by handle.
 
 mod cpu;
+mod error;
 mod handles;
 mod kernel_names;
 mod metal;
+mod program_cache;
 
 use std::any::Any;
 
+use bessemer::program::{ExecutionParams, LaunchConfig, Program};
 use bessemer::{DType, Device, Error, Result, Shape, Tensor};
 
 pub use cpu::CpuBackend;
+pub use error::BackendError;
 pub use handles::{BufferHandle, PoolHandle};
 pub use metal::{MTLResourceOptions, MetalBackend, MetalDevice};
 
@@ -132,6 +136,30 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// [`Error::Invalid`], also if the buffer is too short, and errors of the evaluation.
     fn store(&self, handle: BufferHandle, tensor: Tensor) -> Result<()>;
+
+    /// Runs a program and waits for it.
+    ///
+    /// # Errors
+    /// Faults of the program with the instruction, and [`BackendError::ProgramError`] for a program that the backend refuses;
+    /// the backend stays usable.
+    fn execute_program(
+        &self,
+        program: &Program,
+        config: &LaunchConfig,
+    ) -> Result<(), BackendError> {
+        self.execute_program_with_params(program, &ExecutionParams::new(*config))
+    }
+
+    /// Runs a program with initial registers and waits for it. Programs use the handles of this backend's buffers and pools;
+    /// handle 0 is its boundary pool.
+    ///
+    /// # Errors
+    /// As [`Backend::execute_program`].
+    fn execute_program_with_params(
+        &self,
+        program: &Program,
+        params: &ExecutionParams,
+    ) -> Result<(), BackendError>;
 
     /// The backend as [`Any`], to downcast.
     fn as_any(&self) -> &dyn Any;

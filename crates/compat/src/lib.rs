@@ -9,7 +9,7 @@
 //! | [`minitensor`] | minitensor-engine | `MetalBackend`, `MetalOps`: device buffers and pointers into shared memory |
 //! | [`torchless`] | torchless | `init_backend`, `KernelBackend`: the ops of a transformer; `MetalTensor`, `MetalKVCache`, `MetalMemoryPool` |
 //! | [`numrs`] | numrs | array functions, on the backend that measured fastest |
-//! | [`hologram`] | hologram | `Executor`: typed buffers in classes; buffers and pools by handle |
+//! | [`hologram`] | hologram | `Executor`: typed buffers in classes, programs; buffers and pools by handle |
 //!
 //! [`backend`] holds the types that several of them share. The fifth document, of pydotcompute, describes a Python
 //! package, which is not built yet. `docs/systems.md` in the repository lists every feature of the documents and the
@@ -22,3 +22,8 @@ mod kernels;
 pub mod minitensor;
 pub mod numrs;
 pub mod torchless;
+
+/// The code of the page about hologram.
+#[cfg(all(doctest, target_os = "linux"))]
+#[doc = include_str!("../../../docs/hologram.md")]
+mod hologram_page {}

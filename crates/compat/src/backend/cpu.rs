@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bessemer::external::{self, HostBuffer};
+use bessemer::program::{BOUNDARY_BYTES, ExecutionParams, Program};
 use bessemer::{DType, Device, Error, Result, Shape, Tensor};
 
 use super::handles::HandleTable;
-use super::{Backend, BufferHandle, PoolHandle};
+use super::program_cache::ProgramCache;
+use super::{Backend, BackendError, BufferHandle, PoolHandle};
 
 /// Native code on the CPU, as a [`Backend`].
 pub struct CpuBackend {
@@ -17,6 +19,9 @@ pub struct CpuBackend {
     memory: Mutex<BTreeMap<usize, HostBuffer>>,
     buffers: HandleTable<BufferHandle, HostBuffer>,
     pools: HandleTable<PoolHandle, HostBuffer>,
+    /// The boundary pool, once it was used.
+    boundary: Mutex<Option<HostBuffer>>,
+    programs: ProgramCache,
 }
 
 impl CpuBackend {
@@ -27,7 +32,29 @@ impl CpuBackend {
             memory: Mutex::default(),
             buffers: HandleTable::new(),
             pools: HandleTable::new(),
+            boundary: Mutex::default(),
+            programs: ProgramCache::default(),
         }
+    }
+
+    /// Uses a buffer in place: one of the table, or the boundary pool.
+    fn with_buffer<R>(
+        &self,
+        op: &'static str,
+        handle: BufferHandle,
+        body: impl FnOnce(&mut HostBuffer) -> Result<R>,
+    ) -> Result<R> {
+        if handle != BufferHandle::BOUNDARY {
+            return self.buffers.update(op, handle, body);
+        }
+        match &mut *self.lock_boundary() {
+            Some(buffer) => body(buffer),
+            empty => body(empty.insert(HostBuffer::zeros(op, BOUNDARY_BYTES)?)),
+        }
+    }
+
+    fn lock_boundary(&self) -> MutexGuard<'_, Option<HostBuffer>> {
+        self.boundary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns `true`: there is always a CPU.
@@ -148,20 +175,20 @@ impl Backend for CpuBackend {
 
     fn copy_to_buffer(&self, handle: BufferHandle, bytes: &[u8]) -> Result<()> {
         let op = "copy_to_buffer";
-        self.buffers
-            .update(op, handle, |buffer| buffer.write(op, 0, bytes))
+        self.with_buffer(op, handle, |buffer| buffer.write(op, 0, bytes))
     }
 
     fn copy_from_buffer(&self, handle: BufferHandle, bytes: &mut [u8]) -> Result<()> {
         let op = "copy_from_buffer";
-        let buffer = self.buffers.get(op, handle)?;
-        let range = checked_range(op, 0, bytes.len(), buffer.len())?;
-        bytes.copy_from_slice(&buffer.bytes()[range]);
-        Ok(())
+        self.with_buffer(op, handle, |buffer| {
+            let range = checked_range(op, 0, bytes.len(), buffer.len())?;
+            bytes.copy_from_slice(&buffer.bytes()[range]);
+            Ok(())
+        })
     }
 
     fn buffer_size(&self, handle: BufferHandle) -> Result<usize> {
-        Ok(self.buffers.get("buffer_size", handle)?.len())
+        self.with_buffer("buffer_size", handle, |buffer| Ok(buffer.len()))
     }
 
     fn allocate_pool(&self, bytes: usize) -> Result<PoolHandle> {
@@ -193,15 +220,38 @@ impl Backend for CpuBackend {
 
     fn tensor(&self, handle: BufferHandle, dtype: DType, shape: Shape) -> Result<Tensor> {
         let op = "tensor";
-        self.buffers.get(op, handle)?.tensor(op, dtype, shape)
+        self.with_buffer(op, handle, |buffer| buffer.tensor(op, dtype, shape))
     }
 
     fn store(&self, handle: BufferHandle, tensor: Tensor) -> Result<()> {
         let op = "store";
         let bytes = external::to_bytes(op, &tensor)?;
         drop(tensor);
-        self.buffers
-            .update(op, handle, |buffer| buffer.write(op, 0, &bytes))
+        self.with_buffer(op, handle, |buffer| buffer.write(op, 0, &bytes))
+    }
+
+    fn execute_program_with_params(
+        &self,
+        program: &Program,
+        params: &ExecutionParams,
+    ) -> Result<(), BackendError> {
+        let compiled = self.programs.get(program, &self.device)?;
+        let op = "execute_program";
+        let mut boundary = self.lock_boundary();
+        let boundary = match &mut *boundary {
+            Some(buffer) => buffer,
+            empty => empty.insert(HostBuffer::zeros(op, BOUNDARY_BYTES)?),
+        };
+        let run = self.buffers.with_all(|buffers| {
+            let mut all = vec![(BufferHandle::BOUNDARY.id(), boundary)];
+            all.extend(buffers);
+            self.pools
+                .with_all(|pools| external::run_program(&compiled, params, all, pools))
+        });
+        for pool in run.freed_pools {
+            self.free_pool(PoolHandle::from(pool))?;
+        }
+        Ok(run.outcome?)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -68,6 +68,11 @@ macro_rules! handle {
     };
 }
 
+impl BufferHandle {
+    /// The boundary pool of a backend, which programs address by class, page and byte. It is zeroed at first use.
+    pub const BOUNDARY: Self = Self(0);
+}
+
 handle!(BufferHandle, "buffer");
 handle!(PoolHandle, "pool");
 
@@ -80,6 +85,10 @@ pub(super) struct HandleTable<H, T> {
     id: u16,
     slots: Mutex<Slots<T>>,
     handles: PhantomData<fn(H) -> H>,
+}
+
+const fn handle_id(table: u16, generation: u16, slot_index: u32) -> u64 {
+    ((table as u64) << 48) + ((generation as u64) << 32) + slot_index as u64 + 1
 }
 
 struct Slots<T> {
@@ -129,10 +138,7 @@ impl<H: Handle, T: Clone> HandleTable<H, T> {
         };
         let slot = &mut slots.all[slot_index as usize];
         slot.value = Some(value);
-        let (table, generation) = (u64::from(self.id), u64::from(slot.generation));
-        Ok(H::from_id(
-            (table << 48) + (generation << 32) + u64::from(slot_index) + 1,
-        ))
+        Ok(H::from_id(handle_id(self.id, slot.generation, slot_index)))
     }
 
     pub(super) fn get(&self, op: &'static str, handle: H) -> Result<T> {
@@ -142,15 +148,31 @@ impl<H: Handle, T: Clone> HandleTable<H, T> {
     }
 
     /// Updates the value of a handle.
-    pub(super) fn update(
+    pub(super) fn update<R>(
         &self,
         op: &'static str,
         handle: H,
-        change: impl FnOnce(&mut T) -> Result<()>,
-    ) -> Result<()> {
+        change: impl FnOnce(&mut T) -> Result<R>,
+    ) -> Result<R> {
         let mut slots = self.lock();
         let slot_index = self.slot_index(op, &slots, handle)?;
         change(slots.all[slot_index].value.as_mut().expect("checked"))
+    }
+
+    /// Uses all values, in place, with their handles.
+    pub(super) fn with_all<R>(&self, body: impl FnOnce(Vec<(u64, &mut T)>) -> R) -> R {
+        let mut slots = self.lock();
+        let slots = (0..).zip(&mut slots.all);
+        let all = slots.filter_map(|(slot_index, slot)| {
+            let handle = handle_id(self.id, slot.generation, slot_index);
+            slot.value.as_mut().map(|value| (handle, value))
+        });
+        body(all.collect())
+    }
+
+    /// All values with their handles.
+    pub(super) fn all(&self) -> Vec<(u64, T)> {
+        self.with_all(|all| all.into_iter().map(|(h, v)| (h, v.clone())).collect())
     }
 
     pub(super) fn remove(&self, op: &'static str, handle: H) -> Result<T> {

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bessemer::external::ExternalBuffers;
+use bessemer::program::{BOUNDARY_BYTES, ExecutionParams, Program};
 use bessemer::{DType, Device, Error, Result, Shape, Tensor};
 use bessemer_hal::{self as hal, Buffer, BufferSlice, Pipeline, Size, StorageMode};
 use bytemuck::Pod;
 
 use super::cpu::{checked_range, unknown};
 use super::handles::HandleTable;
-use super::{Backend, BufferHandle, PoolHandle, device_error, kernel_names};
+use super::program_cache::ProgramCache;
+use super::{Backend, BackendError, BufferHandle, PoolHandle, device_error, kernel_names};
 
 /// Storage modes, under Metal's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,6 +49,9 @@ pub struct MetalBackend {
     memory: Mutex<BTreeMap<usize, Buffer>>,
     buffers: HandleTable<BufferHandle, Buffer>,
     pools: HandleTable<PoolHandle, Buffer>,
+    /// The boundary pool, once it was used.
+    boundary: Mutex<Option<Buffer>>,
+    programs: ProgramCache,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -101,7 +106,21 @@ impl MetalBackend {
             memory: Mutex::default(),
             buffers: HandleTable::new(),
             pools: HandleTable::new(),
+            boundary: Mutex::default(),
+            programs: ProgramCache::default(),
         })
+    }
+
+    /// The buffer of a handle: one of the table, or the boundary pool.
+    fn buffer(&self, op: &'static str, handle: BufferHandle) -> Result<Buffer> {
+        if handle != BufferHandle::BOUNDARY {
+            return self.buffers.get(op, handle);
+        }
+        let mut boundary = lock(&self.boundary);
+        match &*boundary {
+            Some(buffer) => Ok(buffer.clone()),
+            None => Ok(boundary.insert(self.zeros(op, BOUNDARY_BYTES)?).clone()),
+        }
     }
 
     /// Name and limits of the device.
@@ -349,18 +368,18 @@ impl Backend for MetalBackend {
 
     fn copy_to_buffer(&self, handle: BufferHandle, bytes: &[u8]) -> Result<()> {
         let op = "copy_to_buffer";
-        let slice = slice_of(op, &self.buffers.get(op, handle)?, 0, bytes.len())?;
+        let slice = slice_of(op, &self.buffer(op, handle)?, 0, bytes.len())?;
         self.copy_in(op, &slice, bytes)
     }
 
     fn copy_from_buffer(&self, handle: BufferHandle, bytes: &mut [u8]) -> Result<()> {
         let op = "copy_from_buffer";
-        let slice = slice_of(op, &self.buffers.get(op, handle)?, 0, bytes.len())?;
+        let slice = slice_of(op, &self.buffer(op, handle)?, 0, bytes.len())?;
         self.copy_out(op, &slice, bytes)
     }
 
     fn buffer_size(&self, handle: BufferHandle) -> Result<usize> {
-        Ok(self.buffers.get("buffer_size", handle)?.length())
+        Ok(self.buffer("buffer_size", handle)?.length())
     }
 
     fn allocate_pool(&self, bytes: usize) -> Result<PoolHandle> {
@@ -391,16 +410,41 @@ impl Backend for MetalBackend {
     fn tensor(&self, handle: BufferHandle, dtype: DType, shape: Shape) -> Result<Tensor> {
         let op = "tensor";
         let bytes = shape.count() * dtype.size();
-        let slice = slice_of(op, &self.buffers.get(op, handle)?, 0, bytes)?;
+        let slice = slice_of(op, &self.buffer(op, handle)?, 0, bytes)?;
         self.external.tensor(&slice, dtype, shape)
     }
 
     fn store(&self, handle: BufferHandle, tensor: Tensor) -> Result<()> {
         let op = "store";
         let bytes = tensor.check()?.count() * tensor.dtype().size();
-        let slice = slice_of(op, &self.buffers.get(op, handle)?, 0, bytes)?;
+        let slice = slice_of(op, &self.buffer(op, handle)?, 0, bytes)?;
         // The tensor may be computed from this buffer.
         self.external.store(tensor, &slice, &[&slice])
+    }
+
+    fn execute_program_with_params(
+        &self,
+        program: &Program,
+        params: &ExecutionParams,
+    ) -> Result<(), BackendError> {
+        let compiled = self.programs.get(program, &self.device)?;
+        let op = "execute_program";
+        let slice = |buffer: &Buffer| slice_of(op, buffer, 0, buffer.length());
+        let mut buffers = self.buffers.all();
+        let boundary = self.buffer(op, BufferHandle::BOUNDARY)?;
+        buffers.push((BufferHandle::BOUNDARY.id(), boundary));
+        let slices = |all: Vec<(u64, Buffer)>| -> Result<Vec<_>> {
+            let all = all.iter();
+            all.map(|(handle, b)| Ok((*handle, slice(b)?))).collect()
+        };
+        let (buffers, pools) = (slices(buffers)?, slices(self.pools.all())?);
+        let run = self
+            .external
+            .run_program(&compiled, params, &buffers, &pools);
+        for pool in run.freed_pools {
+            self.free_pool(PoolHandle::from(pool))?;
+        }
+        Ok(run.outcome?)
     }
 
     fn as_any(&self) -> &dyn Any {

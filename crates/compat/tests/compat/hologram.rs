@@ -110,11 +110,20 @@ fn an_executor_computes_on_typed_buffers() {
     assert!(Executor::new_with_backend(BackendType::Metal).is_err());
     let cuda = Executor::new_with_backend(BackendType::Cuda).unwrap_err();
     assert!(
-        cuda.to_string().contains("CUDA is not implemented"),
+        cuda.to_string()
+            .contains("CUDA backend not yet implemented"),
         "{cuda}"
     );
     let auto = Executor::new_auto().unwrap();
     assert!(format!("{auto:?}").starts_with("Executor(CPU"));
+    let reason = auto.fallback_reason().unwrap();
+    assert!(reason.starts_with("Metal device not found"), "{reason}");
+    let metal = Executor::new_with_backend(BackendType::Metal).unwrap_err();
+    assert!(
+        matches!(metal, BackendError::BackendNotAvailable(_)),
+        "{metal}"
+    );
+    assert_eq!(Executor::new().unwrap().fallback_reason(), None);
 }
 
 #[test]

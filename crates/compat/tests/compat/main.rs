@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bessemer::dispatch_table::{BackendKind, OpClass};
 use bessemer::{AttentionOptions, DType, Device, Error, Tensor};
 use bessemer_compat::hologram::{
-    BOUNDARY_BYTES, Backend, BackendType, BufferHandle, CLASSES, CpuBackend, Executor,
+    BOUNDARY_BYTES, Backend, BackendError, BackendType, BufferHandle, CLASSES, CpuBackend, Executor,
 };
 use bessemer_compat::minitensor::{MTLResourceOptions, MetalBackend, MetalOps};
 use bessemer_compat::numrs::{self as array, ElementwiseKind};
@@ -19,6 +19,9 @@ use bessemer_hal::soft::{self, SoftOptions};
 use bessemer_hal::{self as hal, StorageMode};
 
 mod hologram;
+mod hologram_metal;
+mod hologram_ops;
+mod hologram_program;
 #[path = "../../examples/metal_demo.rs"]
 mod metal_demo;
 mod minitensor;
