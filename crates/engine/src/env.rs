@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) red_zones: bool,
     /// `BESSEMER_MEMORY_CACHE_MB`, in bytes
     pub(crate) memory_cache_bytes: Option<usize>,
+    /// `BESSEMER_DUMP_MSL`
+    pub(crate) dump_msl: Option<PathBuf>,
 }
 
 /// A value of `BESSEMER_DEVICE`.
@@ -63,6 +65,7 @@ impl Settings {
                 memory_cache_bytes: env::MEMORY_CACHE_MB
                     .megabytes()?
                     .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+                dump_msl: env::DUMP_MSL.path(),
             })
         };
         let settings = read().map_err(|e| Error::device("environment", e))?;

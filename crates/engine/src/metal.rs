@@ -17,6 +17,7 @@ mod mps;
 mod msl;
 mod msl_struct;
 mod pool;
+pub(crate) mod program;
 mod record;
 mod region;
 pub(crate) mod replay;

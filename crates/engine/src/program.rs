@@ -13,6 +13,12 @@
 //! | `value.rs` | the meaning of every instruction on values: the definition that executors are compared with |
 //! | `interpreter.rs`, `launch.rs`, `memory.rs` | the reference executor: one lane and one instruction at a time |
 //! | `verify.rs` | what a program must satisfy to be compiled: register types at every point |
+//! | `lower.rs` | the passes of compilers, in order: |
+//! | `inline.rs`, `flow.rs`, `liveness.rs` | basic blocks with calls inlined; orders, dominators, dataflow; what is live |
+//! | `known.rs`, `access.rs` | handles that are known before a launch, and the memory that each access has |
+//! | `stage.rs` | splits at instructions that run once per launch |
+//! | `irreducible.rs`, `structure.rs` | dispatchers for loops with several entries; conditions, loops and scopes |
+//! | `uniform.rs` | barriers: divergent branches, and lanes that end early |
 //! | `compiled.rs`, `device_memory.rs` | programs compiled for a device, and the memory there that they read and write |
 //!
 //! Nothing here knows a device. [`Program::validate`] checks what any executor needs, labels and operand ranges;
@@ -35,19 +41,30 @@
 //! # Ok::<(), bessemer::program::ProgramError>(())
 //! ```
 
+pub(crate) mod access;
 mod atlas;
 mod binary;
 mod builder;
 mod compiled;
-mod device_memory;
+pub(crate) mod device_memory;
 mod error;
+pub(crate) mod flow;
+mod inline;
 mod instruction;
 mod interpreter;
+mod irreducible;
+pub(crate) mod known;
 mod launch;
+mod liveness;
+pub(crate) mod lower;
 mod memory;
+pub(crate) mod once;
 mod operand;
+pub(crate) mod stage;
+pub(crate) mod structure;
 mod tensor_op;
 mod text;
+mod uniform;
 mod value;
 mod verify;
 

@@ -110,15 +110,12 @@ fn files(path: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_graph_and_the_ops_are_device_independent() {
-    let mut paths = vec![
-        folder("src/graph.rs"),
-        folder("src/ops.rs"),
-        folder("src/compile.rs"),
-    ];
-    paths.extend(files("src/compile"));
-    paths.extend(files("src/graph"));
-    paths.extend(files("src/ops"));
+fn the_graph_the_ops_and_the_programs_are_device_independent() {
+    let mut paths = Vec::new();
+    for name in ["compile", "graph", "ops", "program"] {
+        paths.push(folder(&format!("src/{name}.rs")));
+        paths.extend(files(&format!("src/{name}")));
+    }
     assert!(paths.len() > 50);
     for path in paths {
         let text = fs::read_to_string(&path).unwrap();

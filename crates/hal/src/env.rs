@@ -56,6 +56,8 @@ variables! {
         "0 or 1", "0";
     MEMORY_CACHE_MB "BESSEMER_MEMORY_CACHE_MB", "freed tensor memory kept for reuse on the CPU",
         "a whole number", "a quarter of the machine's memory";
+    DUMP_MSL "BESSEMER_DUMP_MSL", "directory that the MSL generated from programs is written to",
+        "a path", "nothing is written";
     CACHE_DIR "BESSEMER_CACHE_DIR", "directory of compiled kernels, models and measurements",
         "a path", "$XDG_CACHE_HOME/bessemer, ~/.cache/bessemer or, on Apple systems, ~/Library/Caches/bessemer";
     KERNEL_CACHE_MB "BESSEMER_KERNEL_CACHE_MB", "size of the cache of compiled kernels, beyond which the least recently used are removed",

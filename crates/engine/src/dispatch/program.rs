@@ -1,13 +1,18 @@
 //! The executor of a program on a device.
 
-use crate::Device;
-use crate::program::{DeviceMemory, ExecutionParams, Interpreter, Program, ProgramError, Result};
+use std::sync::Arc;
+
+use crate::metal::program::MetalProgram;
+use crate::program::{DeviceMemory, ExecutionParams, Interpreter, Program, Result};
+use crate::{Device, Error};
 
 /// What runs a program.
 #[derive(Clone, Debug)]
 pub(crate) enum Executor {
     /// The processor of the host.
     Host(Program),
+    /// Generated Metal kernels.
+    Metal(Arc<MetalProgram>),
 }
 
 impl Executor {
@@ -16,12 +21,7 @@ impl Executor {
         if device.is_cpu() {
             return Ok(Self::Host(program.clone()));
         }
-        Err(crate::Error::Unsupported {
-            op: "program",
-            what: "programs".to_owned(),
-            device: device.name().to_owned(),
-        }
-        .into())
+        Ok(Self::Metal(Arc::new(MetalProgram::new(program)?)))
     }
 
     /// Runs the program once, in memory of its device, and waits for the end.
@@ -33,16 +33,23 @@ impl Executor {
     ) -> Result<()> {
         match self {
             Self::Host(program) => run_on_host(program, params, memory, step_limit),
+            Self::Metal(program) => {
+                let device = memory.device().clone();
+                let metal = device.metal_backend().ok_or_else(|| Error::Invalid {
+                    op: "program",
+                    reason: "the memory is not on a Metal device".to_owned(),
+                })?;
+                program.run(metal, params, memory, step_limit)
+            }
         }
     }
 
-    /// The source of the kernels of a launch.
-    pub(crate) fn text(&self, _params: &ExecutionParams) -> Result<String> {
-        Err(ProgramError::Device(Box::new(crate::Error::Unsupported {
-            op: "program",
-            what: "a source".to_owned(),
-            device: "CPU".to_owned(),
-        })))
+    /// The MSL of a launch.
+    pub(crate) fn text(&self, params: &ExecutionParams) -> Result<String> {
+        match self {
+            Self::Host(program) => MetalProgram::new(program)?.text(params),
+            Self::Metal(program) => program.text(params),
+        }
     }
 }
 

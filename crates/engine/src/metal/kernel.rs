@@ -209,6 +209,35 @@ impl Kernels {
         pipeline.clone().ok_or_else(unsupported)
     }
 
+    /// The pipeline of the kernel `name` of a generated source, compiled on first use.
+    pub(super) fn generated(&self, op: &'static str, name: &str, text: &str) -> Result<Pipeline> {
+        let known = self
+            .libraries
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let library = known.get(text).cloned();
+        drop(known);
+        let build = || {
+            let library = match library {
+                Some(library) => library,
+                None => {
+                    // Whatever the device is set to: programs mean what the reference executor computes.
+                    let options = CompileOptions::labelled(name);
+                    // SAFETY: `metal/program/` guards every access that it writes by the length of the range that is
+                    // bound, and counts the iterations of every loop. Lanes that race may read any value, and check it.
+                    let library = unsafe { self.device.library(text, &options) }?;
+                    let mut known = self
+                        .libraries
+                        .write()
+                        .unwrap_or_else(PoisonError::into_inner);
+                    known.entry(text.to_owned()).or_insert(library).clone()
+                }
+            };
+            library.pipeline(name)
+        };
+        build().map_err(|e| Error::device(op, e))
+    }
+
     /// Compiles a kernel; `None` if the device lacks what it needs.
     fn build(&self, kernel: &Kernel) -> hal::Result<Option<Pipeline>> {
         let (mut text, declared) = constant::assign_indices(&kernel.text());

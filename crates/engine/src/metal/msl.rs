@@ -74,6 +74,7 @@ files![
     "prefill_norm.metal",
     "prefill_project.metal",
     "prefill_rope.metal",
+    "program.h",
     "quant.h",
     "quant_skinny.h",
     "quant_tile.h",

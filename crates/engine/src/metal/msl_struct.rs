@@ -19,9 +19,10 @@ use super::{
     decoder_args::QueryTile, decoder_args::RowPosition, decoder_args::SampleArgs,
     decoder_args::SamplerState, decoder_args::TokenRecord, elementwise::Extent, fault::FaultRecord,
     group_norm::GroupNormArgs, layer_norm::LayerNormArgs, matmul::MatmulArgs,
-    matmul::MatrixStrides, pooling::PoolArgs, quant_matmul::QuantMatmulArgs, random::RandomArgs,
-    reduce::ReduceArgs, region::Region, rms_norm::NormParameter, rope::RopeArgs, rows::AxisRows,
-    scan::ScanArgs, scatter::ScatterTarget, sort::SortArgs, view::ViewStrides, view::Walk,
+    matmul::MatrixStrides, pooling::PoolArgs, program::ProgramFault, quant_matmul::QuantMatmulArgs,
+    random::RandomArgs, reduce::ReduceArgs, region::Region, rms_norm::NormParameter,
+    rope::RopeArgs, rows::AxisRows, scan::ScanArgs, scatter::ScatterTarget, sort::SortArgs,
+    view::ViewStrides, view::Walk,
 };
 
 /// A type that a field of a shared struct may have.
@@ -173,6 +174,7 @@ const STRUCTS: &[Header] = structs![
     PrefillEmbedArgs,
     PrefillNormArgs,
     PrefillRopeArgs,
+    ProgramFault,
     ProjectArgs,
     QuantMatmulArgs,
     QueryTile,

@@ -386,7 +386,12 @@ impl<'a> Recorder<'a> {
     /// the CPU.
     pub(crate) fn launch(&self, kernel: &Kernel) -> Result<LaunchBuilder> {
         let pipeline = self.metal.kernels.pipeline(self.op, kernel)?;
-        Ok(LaunchBuilder {
+        Ok(self.launch_pipeline(&pipeline))
+    }
+
+    /// Begins a launch of a compiled kernel.
+    pub(crate) fn launch_pipeline(&self, pipeline: &Pipeline) -> LaunchBuilder {
+        LaunchBuilder {
             launch: pipeline.launch().label(self.op),
             next: 0,
             bound: 0,
@@ -394,7 +399,7 @@ impl<'a> Recorder<'a> {
             traffic: [0; 2],
             cost: 0,
             band_cost: None,
-        })
+        }
     }
 
     /// Begins a launch as [`Recorder::launch`] does, with its cost in bytes that could be moved meanwhile. A kernel

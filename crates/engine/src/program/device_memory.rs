@@ -8,7 +8,7 @@ use super::error::{FaultKind, Result};
 use super::memory::{MAX_POOL_BYTES, Memory, buffer_fault, pool_fault, range};
 use crate::device::Placement;
 use crate::storage::Storage;
-use crate::{DType, Device, IntoShape, Layout, Shape, Tensor};
+use crate::{DType, Device, IntoShape, Shape, Tensor};
 
 /// The op that errors of this memory name.
 const OP: &str = "program";
@@ -307,24 +307,22 @@ impl DeviceMemory {
     }
 
     /// Writes the elements of a tensor to the start of a buffer.
-    pub(crate) fn assign(&mut self, handle: u64, tensor: &Tensor) -> Result<()> {
+    pub(crate) fn assign(&mut self, handle: u64, tensor: &Tensor) -> Result<(), FaultKind> {
+        let failed = |e: crate::Error| FaultKind::Device(Box::new(e));
         let tensor = tensor.contiguous();
-        let tensor = tensor.eval()?;
+        let tensor = tensor.eval().map_err(failed)?;
         let Some(storage) = tensor.node.value.get() else {
             return Ok(());
         };
-        storage.ready(OP)?;
-        let bytes = tensor.count() * tensor.dtype().size();
-        let is_whole = *tensor.layout() == Layout::contiguous(*tensor.layout().shape())
-            && storage.len() == bytes;
-        if is_whole && self.size(handle)? == bytes {
+        storage.ready(OP).map_err(failed)?;
+        let size = tensor.dtype().size();
+        let (start, len) = (tensor.layout().offset() * size, tensor.count() * size);
+        if start == 0 && storage.len() == len && self.buffer(handle)?.len() == len {
             self.buffers.insert(handle, storage.clone());
             return Ok(());
         }
-        let start = tensor.layout().offset() * tensor.dtype().size();
-        let all = storage.bytes().get(start..start + bytes).unwrap_or(&[]);
-        let all = all.to_vec();
-        self.write(handle, 0, &all)
+        let bytes = storage.bytes().get(start..start + len).unwrap_or(&[]);
+        Memory::write(self, handle, 0, bytes)
     }
 }
 

@@ -157,7 +157,7 @@ impl<'p> Interpreter<'p> {
 }
 
 /// Returns `true` for instructions that run once per launch.
-fn runs_once(instruction: &Instruction) -> bool {
+pub(super) fn runs_once(instruction: &Instruction) -> bool {
     matches!(
         instruction,
         Instruction::PoolAlloc { .. } | Instruction::PoolFree { .. }

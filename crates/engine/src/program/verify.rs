@@ -30,14 +30,14 @@ impl TypeState {
 
 /// Registers and predicates at an instruction.
 #[derive(Clone, PartialEq)]
-struct State {
+pub(super) struct State {
     registers: Box<[TypeState; 256]>,
     /// Predicates that were written on every path, as bits.
     predicates: u16,
 }
 
 impl State {
-    fn at_start(initial_registers: &[Register]) -> Self {
+    pub(super) fn at_start(initial_registers: &[Register]) -> Self {
         let mut registers = Box::new([TypeState::Unwritten; 256]);
         for register in initial_registers {
             registers[usize::from(register.0)] = TypeState::Known(DType::U64);
@@ -52,7 +52,7 @@ impl State {
     }
 
     /// Joins a state of another path into this one; returns `true` if that changes it.
-    fn join(&mut self, other: &Self) -> bool {
+    pub(super) fn join(&mut self, other: &Self) -> bool {
         let before = self.clone();
         for (mine, theirs) in self.registers.iter_mut().zip(&*other.registers) {
             *mine = mine.meet(*theirs);
@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Checks what an instruction reads, then records what it writes.
-    fn step(&mut self, index: usize, instruction: &Instruction) -> Result<()> {
+    pub(super) fn step(&mut self, index: usize, instruction: &Instruction) -> Result<()> {
         let mut outcome = Ok(());
         instruction.for_each_operand(|_, operand| {
             let checked = match operand {
