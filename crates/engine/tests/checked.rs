@@ -17,6 +17,7 @@ use bessemer::{
 };
 use bessemer_hal::LanguageVersion;
 use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_testing::tolerance::bound;
 use bessemer_testing::transformer::{Family, Reference};
 
 fn checking() -> Device {
@@ -329,7 +330,10 @@ fn run(device: &Device, (name, case): Case) {
         assert_eq!(found.len(), expected.len(), "{name}");
         let max = expected.iter().fold(1.0_f32, |m, x| m.max(x.abs()));
         for (a, b) in found.iter().zip(expected) {
-            assert!((a - b).abs() <= 2e-5 * max, "{name}: {a}, not {b}");
+            assert!(
+                (a - b).abs() <= bound::BACKENDS * max,
+                "{name}: {a}, not {b}"
+            );
         }
     }
 }
@@ -359,7 +363,7 @@ fn transform(device: &Device, family: &Family, kind: CacheType, prompt: usize) {
         let max = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
         for (&a, &b) in logits.iter().zip(expected) {
             assert!(
-                (f64::from(a) - b).abs() <= 1e-2 * max,
+                (f64::from(a) - b).abs() <= bound::logits(kind) * max,
                 "{family:?}: {a}, not {b}"
             );
         }

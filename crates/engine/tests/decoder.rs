@@ -15,6 +15,7 @@ use bessemer::{Activation, CacheType};
 use bessemer::{Device, Error, RopeStyle};
 use bessemer_hal as hal;
 use bessemer_hal::soft::{Mode, SoftOptions};
+use bessemer_testing::tolerance::bound;
 use bessemer_testing::transformer::{Family, Reference};
 
 /// A separate device, so that injected failures do not affect other tests. `BESSEMER_SOFT_MODE` may select another mode
@@ -57,18 +58,6 @@ fn forward(decoder: &Decoder, sequences: &mut Sequences, slot: usize, tokens: &[
     logits
 }
 
-/// Tolerance of logits, relative to the largest: a dozen consecutive sums of some hundred f32 products, each with an
-/// error of 2⁻²⁴. Values in an f16 cache are rounded on both sides, but one near the middle of two f16 values may be
-/// rounded either way, by 2⁻¹¹ of itself.
-fn tolerance(kind: CacheType) -> f64 {
-    match kind {
-        CacheType::F32 => 2e-5,
-        CacheType::F16 => 5e-4,
-        // The step is a 127th of the largest of 32, and a value between two steps may be rounded either way.
-        CacheType::Q8_0 => 1e-2,
-    }
-}
-
 fn assert_near(found: &[f32], expected: &[f64], tolerance: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let max = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
@@ -90,7 +79,7 @@ fn check(family: &Family, kind: CacheType, positions: usize, count: usize, mode:
     for (i, &token) in tokens(&spec, count).iter().enumerate() {
         let found = forward(&decoder, &mut sequences, 0, &[token]);
         let what = format!("{family:?} with {kind:?}, token {i}");
-        assert_near(&found, &reference.take(token), tolerance(kind), &what);
+        assert_near(&found, &reference.take(token), bound::logits(kind), &what);
         assert_eq!(sequences.len(0), i + 1);
     }
 }
@@ -182,7 +171,12 @@ fn gate_and_up_may_have_different_formats() {
     let mut sequences = Sequences::new(&decoder, CacheType::F32, 1, 4).unwrap();
     let found = forward(&decoder, &mut sequences, 0, &[5]);
     let expected = Reference::new(&spec, CacheType::F32).take(5);
-    assert_near(&found, &expected, tolerance(CacheType::F32), "a mixed gate");
+    assert_near(
+        &found,
+        &expected,
+        bound::logits(CacheType::F32),
+        "a mixed gate",
+    );
 }
 
 #[test]
@@ -315,7 +309,7 @@ fn sequences_in_different_slots_are_independent() {
     assert_near(
         &found,
         &expected,
-        tolerance(CacheType::F32),
+        bound::logits(CacheType::F32),
         "three together",
     );
     for (i, slot) in [2, 0, 1, 1, 2, 0].into_iter().enumerate() {
@@ -323,7 +317,7 @@ fn sequences_in_different_slots_are_independent() {
         let found = forward(&decoder, &mut sequences, slot, &[token]);
         let expected = references[slot].take(token);
         let what = format!("sequence {slot}");
-        assert_near(&found, &expected, tolerance(CacheType::F32), &what);
+        assert_near(&found, &expected, bound::logits(CacheType::F32), &what);
     }
     assert_eq!([0, 1, 2].map(|s| sequences.len(s)), [7, 4, 5]);
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use bessemer::{Device, Tensor};
+use bessemer_testing::tolerance::bound;
 
 fn vector(data: &[f32]) -> Tensor {
     Tensor::from_slice(data, [data.len()])
@@ -17,7 +18,7 @@ fn assert_near(found: &Tensor, expected: &[f64]) {
     for (a, b) in found.iter().zip(expected) {
         let off = (f64::from(*a) - b).abs();
         assert!(
-            off <= 1e-6 * b.abs().max(1.0),
+            off <= bound::F32_FEW_STEPS * b.abs().max(1.0),
             "{found:?} instead of {expected:?}"
         );
     }
@@ -92,9 +93,8 @@ fn unary_functions_of_numrs() {
     ];
     for (name, result, expected) in kinds {
         let got = f64::from(result.item::<f32>().unwrap());
-        // Four units in the last place: twice the largest bound of these functions.
         assert!(
-            (got - expected).abs() <= 4.0 * f64::from(f32::EPSILON),
+            (got - expected).abs() <= bound::F32_FUNCTION,
             "{name}: {got}, {expected}"
         );
     }
@@ -119,7 +119,7 @@ fn functions_of_pydotcompute() {
     ];
     for (name, result, expected) in functions {
         let got = f64::from(result.item::<f32>().unwrap());
-        let bound = 4.0 * f64::from(f32::EPSILON) * expected.abs();
+        let bound = bound::F32_FUNCTION * expected.abs();
         assert!((got - expected).abs() <= bound, "{name}: {got}, {expected}");
     }
 }

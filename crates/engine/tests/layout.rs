@@ -141,6 +141,43 @@ fn the_graph_the_ops_and_the_programs_are_device_independent() {
     }
 }
 
+/// The number that a line compares with, if it is written as a power of ten: `1e-5` in `off < 1e-5`.
+fn compared_literal(line: &str) -> Option<&str> {
+    let literal = |rest: &str| {
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || ".e-".contains(c)));
+        end.unwrap_or(rest.len())
+    };
+    line.match_indices('<').find_map(|(at, _)| {
+        let rest = line[at + 1..].trim_start_matches('=').trim_start();
+        let found = &rest[..literal(rest)];
+        (found.contains("e-") && found.parse::<f64>().is_ok()).then_some(found)
+    })
+}
+
+#[test]
+fn tests_compare_within_the_bounds_of_the_tables() {
+    for path in files("tests") {
+        let text = fs::read_to_string(&path).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            assert_eq!(
+                compared_literal(line),
+                None,
+                "{}:{}: bounds are in crates/testing/src/tolerance.rs, or in tolerance/bound.rs with a reason",
+                path.display(),
+                number + 1
+            );
+        }
+    }
+    assert_eq!(
+        compared_literal(&["assert!(off <", " 1e-5);"].concat()),
+        Some("1e-5")
+    );
+    assert_eq!(
+        compared_literal("x.rms_norm(&w, 1e-5) < bound::F32_SUM"),
+        None
+    );
+}
+
 #[test]
 fn the_hunks_of_the_page_about_adding_an_op_are_in_the_code() {
     let page = read("../../docs/adding-an-op.md");

@@ -5,6 +5,7 @@
 use bessemer::{DType, Device, MatrixLibrary, Tensor};
 use bessemer_hal as hal;
 use bessemer_hal::soft::{self, SoftOptions};
+use bessemer_testing::tolerance::bound;
 
 /// A matrix, stored as it is or transposed, possibly as a slice of a larger one.
 fn matrix(shape: [usize; 2], transposed: bool, part: bool, dtype: DType) -> Tensor {
@@ -73,7 +74,7 @@ fn library_matmuls_agree_with_the_kernels() {
                 let c = matrix([1, n], false, part, DType::F32);
                 let z = numbers(&c);
                 let sums: Vec<f64> = (0..m * n).map(|i| exact[i] + z[i % n]).collect();
-                let bound = if dtype == DType::F32 { 1e-5 } else { 2e-3 };
+                let bound = bound::library_matmul(dtype);
                 for device in &devices {
                     let what = format!("{dtype} {m}x{k}x{n}, case {case}, {device}");
                     let [a, b, c] = [&a, &b, &c].map(|t| t.to(device));

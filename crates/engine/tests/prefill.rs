@@ -8,6 +8,7 @@ use bessemer::Device;
 use bessemer::decoder::{Decoder, DeviceSampler, Logits, Run, Sequences, Spec};
 use bessemer::quant::{BlockFormat, Weights};
 use bessemer_hal::soft::{self, Mode, SoftOptions};
+use bessemer_testing::tolerance::bound;
 use bessemer_testing::transformer::{Family, Reference};
 
 fn decoder(spec: &Spec) -> Decoder {
@@ -74,7 +75,7 @@ fn relative_difference(a: &[f32], b: &[f32]) -> f64 {
 
 /// Asserts equal bits, unless the device changes the order of summation on purpose.
 fn assert_same(a: &[f32], b: &[f32], what: &str) {
-    assert_same_or_close(a, b, TOLERANCE_F16, what);
+    assert_same_or_close(a, b, bound::logits(CacheType::F16), what);
 }
 
 fn assert_same_or_close(a: &[f32], b: &[f32], close: f64, what: &str) {
@@ -84,13 +85,6 @@ fn assert_same_or_close(a: &[f32], b: &[f32], close: f64, what: &str) {
         assert!(a == b, "{what}: {:e} apart", relative_difference(a, b));
     }
 }
-
-/// Relative tolerance for sums of a few hundred `f32` values, through a few layers.
-const TOLERANCE_F32: f64 = 1e-5;
-/// Relative tolerance with an `f16` cache, where a value between two `f16` values may be rounded either way.
-const TOLERANCE_F16: f64 = 1e-3;
-/// Relative tolerance with an 8-bit cache, whose step is a 127th of the largest of 32.
-const TOLERANCE_Q8: f64 = 1e-2;
 
 fn reference(spec: &Spec, kind: CacheType, tokens: &[u32]) -> Vec<f32> {
     let mut reference = Reference::new(spec, kind);
@@ -113,11 +107,8 @@ fn model_families_match_the_f64_reference() {
         let spec = family.spec(1).unwrap();
         let decoder = decoder(&spec);
         let tokens = tokens(19, spec.vocab, 1);
-        for (kind, close) in [
-            (CacheType::F32, TOLERANCE_F32),
-            (CacheType::F16, TOLERANCE_F16),
-            (CacheType::Q8_0, TOLERANCE_Q8),
-        ] {
+        for kind in CacheType::ALL {
+            let close = bound::logits(kind);
             let expected = reference(&spec, kind, &tokens);
             let found = logits_in_chunks(&decoder, kind, &[&tokens]);
             let off = relative_difference(&found, &expected);
@@ -190,13 +181,16 @@ fn quantised_weights_and_wide_heads_match_the_f64_reference() {
         let expected = reference(&spec, CacheType::F32, &tokens);
         let found = logits_in_chunks(&decoder, CacheType::F32, &[&tokens]);
         let off = relative_difference(&found, &expected);
-        assert!(off < TOLERANCE_F32, "{family:?}: {off}");
+        assert!(off < bound::logits(CacheType::F32), "{family:?}: {off}");
         let pieces: Vec<&[u32]> = tokens.chunks(9).collect();
         let off = relative_difference(
             &logits_in_chunks(&decoder, CacheType::F32, &pieces),
             &expected,
         );
-        assert!(off < TOLERANCE_F32, "{family:?}, small batches: {off}");
+        assert!(
+            off < bound::logits(CacheType::F32),
+            "{family:?}, small batches: {off}"
+        );
     }
 }
 
@@ -211,7 +205,7 @@ fn batches_of_any_size_match_token_by_token() {
         let one_by_one = logits_in_chunks(&decoder, kind, &single);
         let in_one_batch = logits_in_chunks(&decoder, kind, &[&all]);
         let off = relative_difference(&in_one_batch, &one_by_one);
-        assert!(off < TOLERANCE_F32, "{name}: {off}");
+        assert!(off < bound::logits(CacheType::F32), "{name}: {off}");
         let by = |size: usize| {
             let count = all.len() / size * size;
             let pieces: Vec<&[u32]> = all[..count].chunks(size).collect();
@@ -220,7 +214,7 @@ fn batches_of_any_size_match_token_by_token() {
         // In batches: the same kernels, so the same bits; up to 16 rows are multiplied by others.
         let by_two = by(2);
         let off = relative_difference(&by_two, &in_one_batch);
-        assert!(off < TOLERANCE_F32, "{name} by 2: {off}");
+        assert!(off < bound::logits(CacheType::F32), "{name} by 2: {off}");
         for (size, same) in [
             (9, &by_two),
             (15, &by_two),
@@ -252,10 +246,7 @@ fn check_batched_against_separate(
     kind: CacheType,
     lengths: [usize; 4],
 ) {
-    let close = match kind {
-        CacheType::Q8_0 => TOLERANCE_Q8,
-        _ => TOLERANCE_F16,
-    };
+    let close = bound::logits(kind);
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| tokens(lengths[i], spec.vocab, i)).collect();
     let more: Vec<Vec<u32>> = (0..4).map(|i| tokens(2 + i, spec.vocab, 9 + i)).collect();
     let mut rows = TestSequences::new(decoder, kind, 4, 40);
@@ -314,7 +305,7 @@ fn a_reused_prefix_gives_the_same_logits() {
         let logits = rows.take(&[(1, &other[..5])]);
         let same = &expected[kept * spec.vocab..][..logits.len()];
         assert!(
-            relative_difference(&logits, same) < TOLERANCE_F16,
+            relative_difference(&logits, same) < bound::logits(CacheType::F16),
             "{kept} kept, 5 more"
         );
         // The prefix again, for the next one.
@@ -469,6 +460,6 @@ fn the_checking_device_reports_nothing() {
         let runs = [(0, &prompts[0][..]), (1, &prompts[1][..])];
         let logits = TestSequences::new(&decoder, kind, 2, 20).take(&runs);
         let expected = TestSequences::new(&plain, kind, 2, 20).take(&runs);
-        assert!(relative_difference(&logits, &expected) < TOLERANCE_F32);
+        assert!(relative_difference(&logits, &expected) < bound::logits(CacheType::F32));
     }
 }

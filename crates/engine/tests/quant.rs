@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bessemer::quant::{
     BlockFormat, Precision, Product, QuantMatrix, dequantize, multiply, multiply_fine, quantize,
 };
+use bessemer_testing::tolerance::bound;
 
 const COLS: usize = 512;
 const ROWS: usize = 5;
@@ -100,7 +101,7 @@ fn round_trip_error_matches_ggml() {
             let size: f64 = pairs().map(|(a, _)| f64::from(*a).powi(2)).sum();
             let expected = expected[row].as_f64().unwrap();
             assert!(
-                ((error / size).sqrt() - expected).abs() < 1e-4,
+                ((error / size).sqrt() - expected).abs() < bound::QUANT_ROUND_TRIP,
                 "row {row} of {format}"
             );
         }
@@ -154,7 +155,7 @@ fn products_agree_with_ggml() {
             // Maximum error of rounding activations to 8 bits: half a step of the block of 32, times the weight.
             let top = |x: &[f32]| f64::from(x.iter().fold(0.0_f32, |top, v| top.max(v.abs())));
             let groups = || weights.chunks(32).zip(x.chunks(32));
-            let bound: f64 = groups()
+            let max_error: f64 = groups()
                 .map(|(w, x)| w.iter().map(|&w| f64::from(w.abs())).sum::<f64>() * top(x) / 254.0)
                 .sum();
             // Random differences between our product and ggml's. With blocks of 32 both have the same integers, but
@@ -177,10 +178,13 @@ fn products_agree_with_ggml() {
             }
             let number = |key: &str| index[key][row].as_f64().unwrap();
             let off = (f64::from(exact[row]) - number("dot_of_dequantised_f64")).abs();
-            assert!(off <= bound * 1e-3, "{format} row {row} exact: {off}");
+            assert!(
+                off <= max_error * bound::QUANT_SUM_SHARE,
+                "{format} row {row} exact: {off}"
+            );
             let off = (f64::from(fast[row]) - number("vec_dot_rows")).abs();
             assert!(
-                off <= 4.0 * variance.sqrt() + bound * 1e-3,
+                off <= 4.0 * variance.sqrt() + max_error * bound::QUANT_SUM_SHARE,
                 "{format} row {row} fast: {off}"
             );
         }
@@ -223,12 +227,12 @@ fn repacking_does_not_change_products() {
                 to
             });
             for i in 0..plain.len() {
-                let near = (plain[i] - fast[i]).abs() < 1e-4;
+                let near = (plain[i] - fast[i]).abs() < bound::QUANT_ORDER;
                 assert!(near, "{format} {vectors}: {} {}", plain[i], fast[i]);
-                let near = (exact[i] - fast[i]).abs() < 0.1;
+                let near = (exact[i] - fast[i]).abs() < bound::EIGHT_BIT;
                 assert!(near, "{format} {vectors}: {} {}", exact[i], fast[i]);
                 for fine in [&fine, &fine_plain] {
-                    let near = (exact[i] - fine[i]).abs() < 1e-3;
+                    let near = (exact[i] - fine[i]).abs() < bound::FIXED_POINT;
                     assert!(near, "{format} {vectors}: {} {}", exact[i], fine[i]);
                 }
             }

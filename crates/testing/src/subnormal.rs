@@ -75,8 +75,9 @@ pub(crate) fn judge(op: &str, dtype: DType, got: f64, truth: f64, allowed: f64) 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use bessemer::Device;
+
+    use super::*;
 
     #[test]
     fn only_metal_devices_flush_and_only_f32_and_bf16() {

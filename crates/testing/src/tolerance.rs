@@ -20,6 +20,8 @@
 //! [`subnormal`](crate::subnormal), zero is right where the exact result, or a value within the bound, is subnormal,
 //! and each partial sum may lose as much as the smallest normal number.
 
+pub mod bound;
+
 use std::fmt;
 
 use bessemer::DType;
@@ -158,6 +160,9 @@ pub fn tolerance(op: &str, dtype: DType, terms: usize) -> Tolerance {
         // as large relative to a significand of up to twice the size.
         "swiglu" => gated("silu", dtype),
         "geglu" => gated("gelu_tanh", dtype),
+        // The step, rounded once, times the index, plus the start; in `f64` plus the reference's own rounding.
+        "linspace" if dtype == DType::F64 => Tolerance::steps(2.0),
+        "linspace" => Tolerance::steps(1.0),
         // Three roundings of values up to |a| + |t| (|a| + |b|).
         "lerp" => Tolerance::share(2.0),
         // Sums: ½ eps at each of n additions, of random sign, on partial sums below the magnitude.

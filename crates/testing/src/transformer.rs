@@ -8,7 +8,7 @@ use bessemer::quant::QuantMatrix;
 use bessemer::{Activation, CacheType};
 use half::f16;
 
-pub use family::{Family, Format, formats};
+pub use family::{Family, WeightFormat, formats};
 
 use crate::reference::unary;
 

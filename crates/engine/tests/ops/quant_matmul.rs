@@ -4,6 +4,7 @@ use bessemer::quant::{self, BlockFormat, Precision, Product, QuantMatrix, Weight
 use bessemer::{DType, Error, Tensor, pool, simd};
 use bessemer_testing::Array;
 use bessemer_testing::layout::agree;
+use bessemer_testing::tolerance::bound;
 
 /// Pseudo-random values between -1 and 1.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
@@ -90,8 +91,7 @@ fn exact_precision_matches_dequantised_weights() {
             let (cols, matrix) = (512, matrix(format, rows, 512));
             let x = numbers(vectors * cols, 3);
             let actual = product(&x, &matrix, Precision::Exact);
-            // Sums of 512 products in f32, against a bound of about 1/254 of their magnitudes.
-            let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 1e-3;
+            let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * bound::QUANT_SUM_SHARE;
             let what = format!("{format} {rows}x{vectors}");
             compare(&actual, &reference(&x, &matrix), right, &what);
         }
@@ -111,7 +111,7 @@ fn fast_precision_only_adds_activation_rounding() {
                 let what = format!("{format} {rows}x{vectors}");
                 // The same integers: the remaining error is of sums in f32. One activation of 512 that is off by one is
                 // twice as much.
-                let right = |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * 1e-3;
+                let right = |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * bound::QUANT_SUM_SHARE;
                 compare(&actual, &truth, right, &what);
                 // The error of rounding is one standard deviation, that of truncation would be two.
                 for (&a, t) in actual.iter().zip(&truth) {
@@ -156,7 +156,7 @@ fn repacked_weights_match_unpacked_rows() {
         assert_eq!((a.len(), b.len()), (5 * 21, 5 * 21));
         for (a, b) in a.iter().zip(b) {
             // The same integers; floats are summed in another order.
-            assert!((a - b).abs() < 1e-4, "{format}: {a} {b}");
+            assert!((a - b).abs() < bound::QUANT_ORDER, "{format}: {a} {b}");
         }
     }
 }
@@ -178,7 +178,7 @@ fn float_weights_are_supported() {
             let x = numbers(vectors * 40, 19);
             for precision in [Precision::Exact, Precision::Fast] {
                 let actual = product(&x, &matrix, precision);
-                let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 1e-3;
+                let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * bound::QUANT_SUM_SHARE;
                 compare(
                     &actual,
                     &reference(&x, &matrix),
@@ -312,7 +312,7 @@ fn every_simd_level_gives_the_same_integers() {
     let expected = reference(&x, &matrix);
     for level in simd::Level::ALL.into_iter().filter(|&l| simd::set_level(l)) {
         let y = product(&x, &matrix, Precision::Fast);
-        let right = |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * 1e-3;
+        let right = |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * bound::QUANT_SUM_SHARE;
         compare(&y, &expected, right, &format!("{level:?}"));
     }
     simd::set_level(before);
@@ -492,7 +492,7 @@ fn the_op_supports_leading_axes_and_views() {
     assert_eq!(y.shape()[..], [2, 3, 5]);
     let rows = x.to_vec::<f32>().unwrap();
     let y = y.to_vec::<f32>().unwrap();
-    let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * 1e-3;
+    let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * bound::QUANT_SUM_SHARE;
     compare(&y, &reference(&rows, &matrix), right, "a view");
     let none = Tensor::zeros([0, 64], DType::F32).quant_matmul(&matrix);
     assert!(none.to_vec::<f32>().unwrap().is_empty());

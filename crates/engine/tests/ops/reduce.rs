@@ -4,6 +4,7 @@ use bessemer::{DType, Error, Tensor, pool};
 use bessemer_testing::Value;
 use bessemer_testing::case::functions_vary;
 use bessemer_testing::subnormal::operand;
+use bessemer_testing::tolerance::bound;
 use half::{bf16, f16};
 
 /// Numbers without a pattern, in [-1, 1).
@@ -92,7 +93,7 @@ fn any_axes_of_any_view_match_a_simple_loop() {
             for ((y, sum), group) in y.into_iter().zip(&sums).zip(&groups) {
                 let scale: f64 = group.iter().map(|x| x.abs()).sum();
                 assert!(
-                    (f64::from(y) - sum).abs() <= 2e-7 * scale,
+                    (f64::from(y) - sum).abs() <= bound::F32_SUM * scale,
                     "{what}: {y}, not {sum}"
                 );
             }
@@ -103,7 +104,7 @@ fn any_axes_of_any_view_match_a_simple_loop() {
             close(
                 &x.mean(&given, false).to_vec().unwrap(),
                 &means,
-                5e-7,
+                bound::F32_MEAN,
                 &what,
             );
             let max: Vec<f64> = groups
@@ -124,7 +125,7 @@ fn any_axes_of_any_view_match_a_simple_loop() {
             close(
                 &x.var(&given, false, 0).to_vec().unwrap(),
                 &var,
-                1e-6,
+                bound::F32_REDUCTION,
                 &what,
             );
             let norm: Vec<f64> = groups
@@ -134,7 +135,7 @@ fn any_axes_of_any_view_match_a_simple_loop() {
             close(
                 &x.norm(&given, false, 2.0).to_vec().unwrap(),
                 &norm,
-                2e-7,
+                bound::F32_NORM,
                 &what,
             );
             let norm: Vec<f64> = groups
@@ -144,7 +145,7 @@ fn any_axes_of_any_view_match_a_simple_loop() {
             close(
                 &x.norm(&given, false, 1.0).to_vec().unwrap(),
                 &norm,
-                1e-6,
+                bound::F32_REDUCTION,
                 &what,
             );
             let lse: Vec<f64> = groups
@@ -154,7 +155,7 @@ fn any_axes_of_any_view_match_a_simple_loop() {
             close(
                 &x.logsumexp(&given, false).to_vec().unwrap(),
                 &lse,
-                1e-6,
+                bound::F32_REDUCTION,
                 &what,
             );
         }
@@ -257,10 +258,10 @@ fn long_float_sums_keep_their_precision() {
     let x = Tensor::from_vec(vec![0.1_f32; 10_000_000], [10_000_000]);
     let exact = 10_000_000.0 * f64::from(0.1_f32);
     let y = x.sum(&[], false).item::<f32>().unwrap();
-    assert!((f64::from(y) - exact).abs() < 1e-6 * exact, "{y}");
+    assert!((f64::from(y) - exact).abs() < bound::F32_SUM * exact, "{y}");
     let columns = x.reshape([2_500_000, 4]).sum(&[0], false);
     for y in columns.to_vec::<f32>().unwrap() {
-        assert!((f64::from(y) - exact / 4.0).abs() < 1e-6 * exact, "{y}");
+        assert!((f64::from(y) - exact / 4.0).abs() < bound::F32_SUM * exact, "{y}");
     }
     let x = Tensor::from_vec(vec![f16::from_f64(1000.0); 5000], [5000]);
     assert_eq!(x.mean(&[], false).item::<f16>(), Ok(f16::from_f64(1000.0)));
@@ -448,7 +449,7 @@ fn judge_sums(data: &[f32], results: &[Tensor]) {
         let y = result.to_vec::<f32>().unwrap();
         assert_eq!(y.len(), sums.len());
         for ((&y, sum), size) in y.iter().zip(sums).zip(sizes) {
-            assert!((f64::from(y) - sum).abs() <= 2e-7 * size, "{y}, not {sum}");
+            assert!((f64::from(y) - sum).abs() <= bound::F32_SUM * size, "{y}, not {sum}");
         }
     }
     let variance = |from, step, n: usize| {
@@ -457,11 +458,11 @@ fn judge_sums(data: &[f32], results: &[Tensor]) {
     };
     let whole = [variance(0, 1, 1_000_000)];
     let columns: Vec<f64> = (0..1000).map(|c| variance(c, 1000, 1000)).collect();
-    close(&results[4].to_vec().unwrap(), &whole, 1e-6, "variance");
-    close(&results[5].to_vec().unwrap(), &columns, 1e-6, "variances");
+    close(&results[4].to_vec().unwrap(), &whole, bound::F32_REDUCTION, "variance");
+    close(&results[5].to_vec().unwrap(), &columns, bound::F32_REDUCTION, "variances");
     if let Some(y) = results.get(7) {
         let all = [sum(0, 1, 1_000_000, &f64::exp).ln()];
-        close(&y.to_vec().unwrap(), &all, 1e-6, "logsumexp");
+        close(&y.to_vec().unwrap(), &all, bound::F32_REDUCTION, "logsumexp");
     }
 }
 
@@ -542,7 +543,8 @@ fn logsumexp_handles_large_values_and_infinities() {
     let column = column.to_vec::<f32>().unwrap();
     assert_eq!([column[0], column[2]], [-inf, inf]);
     // Metal's logarithm has an error of a few ulps.
-    assert!((column[1] - (1.0 + 2.0_f32.ln())).abs() < 1e-6);
+    let off = f64::from((column[1] - (1.0 + 2.0_f32.ln())).abs());
+    assert!(off < bound::F32_FEW_STEPS, "{off}");
 }
 
 #[test]
@@ -558,7 +560,7 @@ fn norms_match_worked_values() {
         let x = Tensor::from_slice(&[3.0 * scale, 4.0 * scale], [2, 1]);
         for y in [x.norm(&[], false, 2.0), x.norm(&[0], false, 2.0)] {
             let y = y.item::<f64>().unwrap();
-            assert!((y / scale - 5.0).abs() < 1e-14, "{y}");
+            assert!((y / scale - 5.0).abs() < bound::F64_SCALED_NORM, "{y}");
         }
     }
     let x = Tensor::from_slice(&[3e38_f32, 0.0], [2]);

@@ -1,4 +1,5 @@
 use bessemer::{DType, Error, RopeOptions, RopeScaling, RopeStyle, RopeTable, Tensor};
+use bessemer_testing::tolerance::bound;
 
 use crate::data::{assert_agrees, in_every_float, numbers, values};
 
@@ -115,7 +116,7 @@ fn scores_depend_only_on_relative_positions() {
         };
         // Eight products of values up to 6, each rounded once.
         let near = match q.dtype() {
-            DType::F64 => 1e-9,
+            DType::F64 => bound::F64_ROTATED_SCORE,
             dtype => 8.0 * 36.0 * bessemer_testing::number::epsilon(dtype),
         };
         assert!((score(0, 3) - score(1000, 3)).abs() < near);
@@ -133,9 +134,9 @@ fn scalings_match_their_definitions() {
     };
     let base = plain(64);
     let linear = frequencies(RopeScaling::Linear { factor: 4.0 });
-    assert!((linear[5] - base[5] / 4.0).abs() < 1e-15);
+    assert!((linear[5] - base[5] / 4.0).abs() < bound::F64_FORMULA);
     let ntk = frequencies(RopeScaling::Ntk { factor: 4.0 });
-    assert!((ntk[31] - base[31] / 4.0).abs() < 1e-15 && ntk[0] == 1.0);
+    assert!((ntk[31] - base[31] / 4.0).abs() < bound::F64_FORMULA && ntk[0] == 1.0);
     let llama = frequencies(RopeScaling::Llama3 {
         factor: 8.0,
         low_factor: 1.0,
@@ -143,7 +144,7 @@ fn scalings_match_their_definitions() {
         original_context: 8192,
     });
     assert_eq!(llama[0], base[0]);
-    assert!((llama[31] - base[31] / 8.0).abs() < 1e-15);
+    assert!((llama[31] - base[31] / 8.0).abs() < bound::F64_FORMULA);
     let between: Vec<_> = (0..32)
         .filter(|&i| llama[i] < base[i] && llama[i] > base[i] / 8.0)
         .collect();
@@ -151,7 +152,7 @@ fn scalings_match_their_definitions() {
         let wave = std::f64::consts::TAU / base[i];
         let smooth = (8192.0 / wave - 1.0) / 3.0;
         let expected = (1.0 - smooth) * base[i] / 8.0 + smooth * base[i];
-        assert!((llama[i] - expected).abs() < 1e-15);
+        assert!((llama[i] - expected).abs() < bound::F64_FORMULA);
     }
     let yarn = RopeScaling::Yarn {
         factor: 8.0,
@@ -164,14 +165,14 @@ fn scalings_match_their_definitions() {
         ..RopeOptions::default()
     };
     let table = table.table(64).unwrap();
-    assert!((table.attention_factor() - (0.1 * 8_f64.ln() + 1.0)).abs() < 1e-15);
+    assert!((table.attention_factor() - (0.1 * 8_f64.ln() + 1.0)).abs() < bound::F64_FORMULA);
     // By the definition: pairs below 10 keep their frequency, those from 23 on are divided by 8.
     let yarn = values(table.frequencies());
     assert_eq!(yarn[10], base[10]);
-    assert!((yarn[23] - base[23] / 8.0).abs() < 1e-15);
+    assert!((yarn[23] - base[23] / 8.0).abs() < bound::F64_FORMULA);
     let ramp = 5.0 / 13.0;
     let expected = base[15] / 8.0 * ramp + base[15] * (1.0 - ramp);
-    assert!((yarn[15] - expected).abs() < 1e-15);
+    assert!((yarn[15] - expected).abs() < bound::F64_FORMULA);
 }
 
 #[test]

@@ -15,16 +15,16 @@ macro_rules! calls {
         $($bound:ident($($number:literal),+))*;
     )*) => {
         /// The engine's functions of three values, each with its reference.
-        pub const CALLS: &[(&str, Call, Reference)] =
+        pub const CALLS: &[(&str, TernaryCall, TernaryReference)] =
             &[$((stringify!($name), |a, b, c| a.$name(b, c), $name)),*];
     };
 }
 
 /// A function of the engine.
-pub type Call = fn(&Tensor, &Tensor, &Tensor) -> Tensor;
+pub type TernaryCall = fn(&Tensor, &Tensor, &Tensor) -> Tensor;
 
 /// A function of arrays.
-pub type Reference = fn(&Array, &Array, &Array) -> Array;
+pub type TernaryReference = fn(&Array, &Array, &Array) -> Array;
 
 bessemer::for_each_ternary!(calls);
 

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use crate::random::Rng;
 
 /// The format of weights.
-pub type Format = Weights;
+pub type WeightFormat = Weights;
 
 /// The architecture of a random transformer. Sizes are small; the block formats determine what they are multiples of.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Family {
     /// Number of layers.
     pub layers: usize,
     /// Formats of the embedding, of `q` and `k`, of `v` and `down`, and of the rest.
-    pub formats: [Format; 4],
+    pub formats: [WeightFormat; 4],
     /// Whether the output head is tied to the embedding.
     pub is_tied: bool,
     /// The pairing of rotated elements.
@@ -222,7 +222,7 @@ struct Random(Option<Rng>);
 
 impl Random {
     /// Weights that preserve the magnitude of activations.
-    fn matrix(&mut self, format: Format, rows: usize, cols: usize) -> Result<QuantMatrix> {
+    fn matrix(&mut self, format: WeightFormat, rows: usize, cols: usize) -> Result<QuantMatrix> {
         let scale = 1.5 / (cols as f64).sqrt();
         let Some(rng) = &mut self.0 else {
             let row = format.row_bytes(cols).unwrap_or(0);
@@ -248,7 +248,7 @@ impl Random {
 
     fn projection(
         &mut self,
-        format: Format,
+        format: WeightFormat,
         rows: usize,
         cols: usize,
         has_bias: bool,
@@ -272,7 +272,7 @@ impl Random {
 }
 
 /// Every format that matrices may have.
-pub fn formats() -> impl Iterator<Item = Format> {
+pub fn formats() -> impl Iterator<Item = WeightFormat> {
     let plain = [Weights::F32, Weights::F16, Weights::BF16];
     let blocks = BlockFormat::ALL.into_iter().map(Weights::Block);
     plain.into_iter().chain(blocks)
