@@ -21,8 +21,8 @@ use bessemer::simd::{self, Level};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use result::{Absent, Participant, Results, Statistic};
-use worker::{Contestant, Worker};
+use self::result::{Absent, Participant, Results, Statistic};
+use self::worker::{Contestant, Worker};
 
 /// Options of the ops suite.
 #[derive(Debug, Args)]

@@ -26,7 +26,7 @@ pub(crate) struct Options {
 
 /// A way to split the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Contestant {
+enum PoolContestant {
     Ours,
     /// Called from a thread of the program, which blocks until the job is done: what a caller of a library gets.
     Rayon,
@@ -36,7 +36,7 @@ enum Contestant {
     Serial,
 }
 
-impl Contestant {
+impl PoolContestant {
     const ALL: [Self; 4] = [Self::Ours, Self::Rayon, Self::RayonInstalled, Self::Serial];
 
     /// Calls `body` with the index of every chunk of `len` elements and the chunk.
@@ -61,7 +61,7 @@ impl Contestant {
     }
 
     /// Mean seconds per call over `calls`.
-    fn sample(self, case: &Case, data: &mut Data, calls: usize) -> f64 {
+    fn sample(self, case: &PoolCase, data: &mut Data, calls: usize) -> f64 {
         let mut timed = || {
             let start = Instant::now();
             for _ in 0..calls {
@@ -84,9 +84,9 @@ struct Data {
     output: Vec<f32>,
 }
 
-struct Case {
+struct PoolCase {
     name: &'static str,
-    work: fn(Contestant, &mut Data),
+    work: fn(PoolContestant, &mut Data),
 }
 
 /// Elements of the elementwise jobs.
@@ -102,8 +102,8 @@ const DECODE_TASKS: usize = 8;
 /// Jobs per decoded token.
 const JOBS_PER_TOKEN: usize = 120;
 
-const CASES: [Case; 6] = [
-    Case {
+const CASES: [PoolCase; 6] = [
+    PoolCase {
         name: "empty job of 2 tasks",
         work: |pool, data| {
             pool.for_each_chunk(&mut data.output[..2], 1, |i, chunk| {
@@ -111,29 +111,29 @@ const CASES: [Case; 6] = [
             });
         },
     },
-    Case {
+    PoolCase {
         name: "`x * 2 + 1`, 10K elements in 2 tasks",
         work: |pool, data| elementwise(pool, data, |x| x * 2.0 + 1.0),
     },
-    Case {
+    PoolCase {
         name: "`exp(x)`, 10K elements in 2 tasks",
         work: |pool, data| elementwise(pool, data, f32::exp),
     },
-    Case {
+    PoolCase {
         name: "matmul 256 × 256 × 256 in 16 tasks",
         work: matmul,
     },
-    Case {
+    PoolCase {
         name: "decode: 120 GEMVs of 8 tasks, a norm between them",
         work: |pool, data| decode(pool, data, Duration::ZERO),
     },
-    Case {
+    PoolCase {
         name: "the same, 200 µs of serial work between them",
         work: |pool, data| decode(pool, data, Duration::from_micros(200)),
     },
 ];
 
-fn elementwise(pool: Contestant, data: &mut Data, f: impl Fn(f32) -> f32 + Sync + Send) {
+fn elementwise(pool: PoolContestant, data: &mut Data, f: impl Fn(f32) -> f32 + Sync + Send) {
     let len = ELEMENTS / 2;
     let input = &data.input;
     pool.for_each_chunk(&mut data.output[..ELEMENTS], len, |i, chunk| {
@@ -143,7 +143,7 @@ fn elementwise(pool: Contestant, data: &mut Data, f: impl Fn(f32) -> f32 + Sync 
     });
 }
 
-fn matmul(pool: Contestant, data: &mut Data) {
+fn matmul(pool: PoolContestant, data: &mut Data) {
     let (a, b) = data.input.split_at(SIDE * SIDE);
     let len = TASK_ROWS * SIDE;
     pool.for_each_chunk(&mut data.output[..SIDE * SIDE], len, |i, chunk| {
@@ -161,7 +161,7 @@ fn matmul(pool: Contestant, data: &mut Data) {
 
 /// The jobs of a token: each is too short to wake a thread for, and follows the previous one immediately or after
 /// `pause`.
-fn decode(pool: Contestant, data: &mut Data, pause: Duration) {
+fn decode(pool: PoolContestant, data: &mut Data, pause: Duration) {
     let len = ROWS / DECODE_TASKS;
     let mut x = vec![1.0; COLUMNS];
     for _ in 0..JOBS_PER_TOKEN {
@@ -194,7 +194,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum()
 }
 
-/// A case's times, in the order of [`Contestant::ALL`].
+/// A case's times, in the order of [`PoolContestant::ALL`].
 struct PoolTimes {
     case: &'static str,
     load: usize,
@@ -234,7 +234,7 @@ pub(crate) fn run(options: &Options, rounds: usize, command: &str) -> Result<()>
 }
 
 /// Measures all contestants interleaved, next to `load` busy processes.
-fn measure(case: &Case, load: usize, rounds: usize) -> Result<PoolTimes> {
+fn measure(case: &PoolCase, load: usize, rounds: usize) -> Result<PoolTimes> {
     let mut data = Data {
         input: (0..COLUMNS * ROWS)
             .map(|i| (i % 17) as f32 / 16.0 - 0.5)
@@ -242,7 +242,7 @@ fn measure(case: &Case, load: usize, rounds: usize) -> Result<PoolTimes> {
         output: vec![0.0; SIDE * SIDE],
     };
     let mut results = Vec::new();
-    for contestant in Contestant::ALL {
+    for contestant in PoolContestant::ALL {
         data.output.fill(0.0);
         contestant.sample(case, &mut data, 1);
         results.push(data.output.clone());
@@ -254,7 +254,7 @@ fn measure(case: &Case, load: usize, rounds: usize) -> Result<PoolTimes> {
     );
     // On a busy machine a sample spans several time slices of the scheduler.
     let length = if load == 0 { 2e-3 } else { 40e-3 };
-    let calls = Contestant::ALL.map(|contestant| {
+    let calls = PoolContestant::ALL.map(|contestant| {
         let mut calls = 1;
         loop {
             let time = contestant.sample(case, &mut data, calls);
@@ -265,9 +265,9 @@ fn measure(case: &Case, load: usize, rounds: usize) -> Result<PoolTimes> {
         }
     });
     let _load = (load > 0).then(|| Load::start(load)).transpose()?;
-    let mut times = vec![Vec::new(); Contestant::ALL.len()];
+    let mut times = vec![Vec::new(); PoolContestant::ALL.len()];
     for _ in 0..rounds.max(1) {
-        for (i, contestant) in Contestant::ALL.into_iter().enumerate() {
+        for (i, contestant) in PoolContestant::ALL.into_iter().enumerate() {
             // Idle threads spin briefly before they park.
             std::thread::sleep(Duration::from_millis(1));
             times[i].push(contestant.sample(case, &mut data, calls[i]));

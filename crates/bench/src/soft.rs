@@ -40,7 +40,7 @@ pub(crate) fn run(rounds: usize, command: String) -> Result<Run> {
     let mut rows = Vec::new();
     for (index, name) in KERNELS.into_iter().enumerate() {
         let pipeline = library.pipeline(name)?;
-        let case = Case::new(name, &device, pipeline)?;
+        let case = KernelCase::new(name, &device, pipeline)?;
         let theirs = match &cl {
             Some((peer, kernels)) => Some((*peer, &kernels[index], case.upload(peer)?)),
             None => None,
@@ -81,7 +81,7 @@ pub(crate) fn run(rounds: usize, command: String) -> Result<Run> {
 
 #[expect(unsafe_code, reason = "relies on the kernels above being correct")]
 fn library(device: &Device) -> Result<Library> {
-    // SAFETY: the kernels index within the grids that `Case` launches.
+    // SAFETY: the kernels index within the grids that `KernelCase` launches.
     Ok(unsafe { device.library(MSL, &CompileOptions::labelled("soft.metal")) }?)
 }
 
@@ -118,7 +118,7 @@ fn latencies() -> Result<Vec<String>> {
 }
 
 /// One kernel with its data.
-struct Case {
+struct KernelCase {
     title: String,
     barriers: bool,
     pipeline: Pipeline,
@@ -132,7 +132,7 @@ struct Case {
     group: [usize; 2],
 }
 
-impl Case {
+impl KernelCase {
     fn new(name: &str, device: &Device, pipeline: Pipeline) -> Result<Self> {
         let row_wise = [ROWS * COLUMNS; 2];
         let (title, lengths, size, local_bytes, grid, group): (_, &[usize], _, _, _, _) = match name

@@ -142,11 +142,10 @@ impl Cost {
             });
         }
         let (transformer, cache) = (session.transformer(), session.cache());
-        let bytes_per_position = cache.bytes() / cache.capacity().next_multiple_of(64);
         Ok(Self {
             launches: 0,
             command_buffers: 0,
-            bytes: (transformer.bytes_per_token() + bytes_per_position * average_len) as u64,
+            bytes: (transformer.bytes_per_token() + cache.bytes_per_token() * average_len) as u64,
         })
     }
 }

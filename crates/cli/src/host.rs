@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::Result;
 use bessemer_hal::{Device, Family, LanguageVersion, noop};
 
-use crate::args::{CompileArgs, ModeArg, RunArgs};
 #[cfg(target_vendor = "apple")]
-use apple as system;
+use self::apple as system;
 #[cfg(target_os = "linux")]
-use linux as system;
+use self::linux as system;
+use crate::args::{CompileArgs, ModeArg, RunArgs};
 
 /// Device options of the command line; the environment supplies the rest.
 #[derive(Debug, Default)]

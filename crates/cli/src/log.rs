@@ -1,11 +1,12 @@
 //! `--log` and `BESSEMER_LOG`: spans and events of the crates, on standard error.
 
-use crate::failure::Usage;
 use anyhow::Result;
 use bessemer_hal::env;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::fmt::{self, time};
+
+use crate::failure::Usage;
 
 /// Starts writing what a filter lets through, if there is one.
 pub(crate) fn start(option: Option<&str>) -> Result<()> {

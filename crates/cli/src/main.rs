@@ -37,9 +37,9 @@ use std::process::ExitCode;
 use bessemer_hal::env;
 use clap::Parser as _;
 
-use args::{Cli, Command};
-use failure::Outcome;
-use terminal::style;
+use self::args::{Cli, Command};
+use self::failure::Outcome;
+use self::terminal::style;
 
 fn main() -> ExitCode {
     let arguments = args::normalize(std::env::args_os().collect());

@@ -19,12 +19,12 @@ use anyhow::Result;
 use bessemer_hal::msl::{Diagnostic, Severity};
 use serde_json::{Value, json};
 
+use self::format::Format;
+use self::source::Source;
 use crate::args::MslCommand;
 use crate::excerpt::Message;
 use crate::failure::Outcome;
 use crate::terminal::{self, Out, style};
-use format::Format;
-use source::Source;
 
 /// Runs a command. In all cases, standard output is one document in the requested format.
 pub(crate) fn run(command: &MslCommand, out: &mut Out) -> Result<Outcome> {

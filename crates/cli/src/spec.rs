@@ -355,7 +355,7 @@ pub(crate) struct PrintSpec {
 }
 
 /// Default number of values to print.
-const DEFAULT_PRINT_COUNT: usize = 16;
+const DEFAULT_PRINTED_VALUES: usize = 16;
 
 impl FromStr for PrintSpec {
     type Err = anyhow::Error;
@@ -369,7 +369,7 @@ impl FromStr for PrintSpec {
                     .ok()
                     .with_context(|| format!("`{count}` is not a number of values"))?,
             ),
-            None => (text, DEFAULT_PRINT_COUNT),
+            None => (text, DEFAULT_PRINTED_VALUES),
         };
         Ok(Self {
             index: parse_index(index)?,
@@ -604,7 +604,10 @@ mod tests {
         assert!("16M".parse::<ByteCount>().is_err());
         let print: PrintSpec = "1:3".parse().unwrap();
         assert_eq!(print, PrintSpec { index: 1, count: 3 });
-        assert_eq!("1".parse::<PrintSpec>().unwrap().count, DEFAULT_PRINT_COUNT);
+        assert_eq!(
+            "1".parse::<PrintSpec>().unwrap().count,
+            DEFAULT_PRINTED_VALUES
+        );
         assert_eq!(
             "A=b=c".parse::<Define>().unwrap(),
             Define("A".into(), "b=c".into())

@@ -185,7 +185,8 @@ fn sum_on(device: &Device, a: &Array, axis: Option<usize>) -> Result<Array> {
     let a = a.to(device);
     let y = match axis {
         None => a.sum(&[], false),
-        Some(axis) => a.sum(&[axis as isize], false),
+        // An axis past the rank, even one that no `isize` holds, is an error of the sum.
+        Some(axis) => a.sum(&[isize::try_from(axis).unwrap_or(isize::MAX)], false),
     };
     y.eval()?;
     Ok(y)

@@ -15,7 +15,6 @@ pub(crate) mod replay;
 pub(crate) mod row;
 pub mod simd;
 mod sort_key;
-mod try_vec;
 
 use crate::Result;
 use crate::capabilities::{Capabilities, MatmulEpilogue};

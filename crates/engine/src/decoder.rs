@@ -45,7 +45,7 @@ use bessemer_hal::Residency;
 
 use self::plan::DecodePlan;
 use self::sampler::SampleBuffers;
-use self::weight::Weights;
+use self::weight::DecoderWeights;
 use crate::kernel::CacheType;
 use crate::metal::{Launch, Metal};
 use crate::{Device, Error, Result};
@@ -67,7 +67,7 @@ pub struct Decoder(Arc<DecoderInner>);
 struct DecoderInner {
     metal: Arc<Metal>,
     spec: Spec,
-    weights: Weights,
+    weights: DecoderWeights,
     /// Keeps the weights resident, so that the first token after a pause does not wait for them.
     _resident: Residency,
 }
@@ -120,7 +120,7 @@ impl Decoder {
                 device: device.name().to_owned(),
             });
         };
-        let weights = Weights::new(metal, &spec)?;
+        let weights = DecoderWeights::new(metal, &spec)?;
         Ok(Self(Arc::new(DecoderInner {
             metal: Arc::clone(metal),
             spec,
@@ -289,7 +289,7 @@ impl Decoder {
     /// Cost of prefilling an empty sequence with `tokens` tokens in one batch, with the logits of the last.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if they exceed one batch; [`Error::Device`], if a kernel cannot be compiled.
+    /// [`Error::Invalid`] if they exceed one batch or the capacity; [`Error::Device`], if a kernel cannot be compiled.
     pub fn prefill_counts(&self, sequences: &Sequences, tokens: usize) -> Result<Counts> {
         self.check_owner(sequences)?;
         prefill::counts(self, sequences, tokens)
@@ -358,12 +358,12 @@ impl fmt::Debug for Decoder {
     }
 }
 
-#[expect(dead_code, reason = "asserts at compile time what callers rely on")]
-fn can_be_shared() {
-    fn of<T: Send + Sync>() {}
-    of::<Decoder>();
-    of::<Pending>();
-    of::<Sequences>();
-    of::<Vec<Launch>>();
-    of::<DecodePlan>();
-}
+const _: fn() = || {
+    // Callers move these between threads, and sequences own their plans.
+    fn shared<T: Send + Sync>() {}
+    shared::<Decoder>();
+    shared::<Pending>();
+    shared::<Sequences>();
+    shared::<Vec<Launch>>();
+    shared::<Arc<DecodePlan>>();
+};

@@ -127,7 +127,7 @@ impl<'a> Dense<'a> {
 /// The right factor of matmuls, as its device stores it.
 pub(crate) enum Packed {
     /// Packed into panels for the kernels of the CPU.
-    Cpu(cpu::packed_matmul::Packed),
+    Cpu(cpu::packed_matmul::PackedPanels),
     /// An evaluated tensor on a Metal device, whose kernels read any layout.
     Metal(Tensor),
 }
@@ -137,10 +137,8 @@ pub(crate) fn pack(tensor: &Tensor, device: &Device) -> Result<Packed> {
     if !device.is_cpu() {
         return Ok(Packed::Metal(tensor.clone()));
     }
-    Ok(Packed::Cpu(cpu::packed_matmul::pack(&input(
-        "prepack",
-        tensor.eval()?,
-    )?)))
+    let matrix = input("prepack", tensor.eval()?)?;
+    Ok(Packed::Cpu(cpu::packed_matmul::pack(&matrix)?))
 }
 
 /// The frequencies and positions of RoPE in the form that the kernel of a device reads.
@@ -408,8 +406,9 @@ fn donate(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use bessemer_hal::{Family, noop};
+
+    use super::*;
 
     #[test]
     fn packs_a_matrix_for_the_device_of_the_matmul() {

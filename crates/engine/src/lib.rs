@@ -51,6 +51,7 @@ mod compile_page {}
 #[macro_use]
 mod trace;
 
+mod cache_line;
 mod capabilities;
 mod compile;
 mod cpu;
@@ -78,6 +79,7 @@ mod scalar;
 mod shape;
 mod storage;
 mod tensor;
+mod try_vec;
 
 /// Not public API: kernels on slices for the crates above, which panic when lengths do not match.
 #[doc(hidden)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::env;
-use crate::storage::Memory;
+use crate::storage::HeapBlock;
 use crate::{Error, Result};
 
 /// Blocks below this many bytes are not cached: clearing them costs no more than a cache lookup.
@@ -87,7 +87,7 @@ static CACHE: Mutex<Cache> = Mutex::new(Cache::new());
 struct Cache {
     /// Free blocks by class. The block that was freed last is reused first: it may still be in a cache of the
     /// processor.
-    free: [Vec<Memory>; SIZE_CLASSES],
+    free: [Vec<HeapBlock>; SIZE_CLASSES],
     bytes: usize,
     /// Blocks of cacheable size that exist, here or in use.
     blocks: usize,
@@ -108,20 +108,20 @@ impl Cache {
         }
     }
 
-    fn take(&mut self, size: usize) -> Option<Memory> {
+    fn take(&mut self, size: usize) -> Option<HeapBlock> {
         let block = self.free[class(size)].pop()?;
         self.bytes -= size;
         Some(block)
     }
 
-    fn put(&mut self, memory: Memory) {
+    fn put(&mut self, memory: HeapBlock) {
         self.bytes += memory.len();
         self.free[class(memory.len())].push(memory);
     }
 
     /// Removes the largest blocks until at most `limit` bytes are cached. The blocks are returned, so that they are
     /// freed without the lock.
-    fn trim(&mut self, limit: usize) -> Vec<Memory> {
+    fn trim(&mut self, limit: usize) -> Vec<HeapBlock> {
         let mut gone = Vec::new();
         if self.bytes <= limit {
             return gone;
@@ -248,9 +248,18 @@ fn class(size: usize) -> usize {
 }
 
 /// Memory of at least `len` bytes, all of them initialised, with arbitrary contents.
-pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
-    let size = size_class(len);
+pub(crate) fn allocate(op: &'static str, len: usize) -> Result<HeapBlock> {
     let limit = memory_limit();
+    if len > isize::MAX as usize {
+        // Sums of sizes would overflow.
+        return Err(Error::OutOfMemory {
+            op,
+            requested: len,
+            in_use: IN_USE.load(Ordering::Relaxed),
+            limit,
+        });
+    }
+    let size = size_class(len);
     let in_use = IN_USE.fetch_add(size, Ordering::Relaxed) + size;
     let fail = || {
         let in_use = IN_USE.fetch_sub(size, Ordering::Relaxed) - size;
@@ -295,10 +304,10 @@ pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
         drop(cache);
         drop(gone);
     }
-    let memory = Memory::new(size)
+    let memory = HeapBlock::new(size)
         .or_else(|| {
             clear_cache();
-            Memory::new(size)
+            HeapBlock::new(size)
         })
         .ok_or_else(fail)?;
     if size >= MIN_CACHED_BYTES {
@@ -308,7 +317,7 @@ pub(crate) fn allocate(op: &'static str, len: usize) -> Result<Memory> {
 }
 
 /// Returns memory to the cache, or to the allocator.
-pub(crate) fn release(memory: Memory) {
+pub(crate) fn release(memory: HeapBlock) {
     let size = memory.len();
     IN_USE.fetch_sub(size, Ordering::Relaxed);
     if size < MIN_CACHED_BYTES {

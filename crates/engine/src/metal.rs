@@ -32,24 +32,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bessemer_hal::{self as hal, Pipeline};
 
 pub(crate) use block::Block;
-use input::{Input, Output};
 pub(crate) use kernel::{Kernel, msl_name};
 pub(crate) use matmul::cost as matmul_cost;
 pub use mps::MatrixLibrary;
 pub(crate) use quant_matmul::{SkinnyGeometry, TileGeometry};
 pub(crate) use record::{Launch, LaunchBuilder, Recorder};
 
+use self::custom::CustomLibraries;
+use self::fused::MAX_INPUTS;
+use self::input::{Input, Output};
+use self::kernel::Kernels;
+use self::matmul::EpilogueActivation;
+use self::pool::BufferPool;
+use self::stream::Stream;
+
 use crate::capabilities::{Capabilities, MatmulEpilogue};
 use crate::dispatch::Packed;
 use crate::ops::Op;
 use crate::tensor::{Node, Work};
 use crate::{DType, Error, Layout, Result, Shape, Tensor, env};
-use custom::CustomLibraries;
-use fused::MAX_INPUTS;
-use kernel::Kernels;
-use matmul::Activation;
-use pool::Pool;
-use stream::Stream;
 
 /// An op that the CPU computed, in the same memory, because the Metal device has no kernel for it or for its sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub(crate) struct Options {
 pub(crate) struct Metal {
     pub(crate) device: hal::Device,
     pub(crate) stream: Stream,
-    pub(crate) pool: Pool,
+    pub(crate) pool: BufferPool,
     kernels: Kernels,
     custom_libraries: CustomLibraries,
     /// Ops left to the CPU: how often, and the reason of the last time.
@@ -98,7 +99,7 @@ impl Metal {
     pub(crate) fn new(device: hal::Device, options: Options) -> Arc<Self> {
         Arc::new(Self {
             stream: Stream::new(device.clone()),
-            pool: Pool::new(device.clone()),
+            pool: BufferPool::new(device.clone()),
             kernels: Kernels::new(device.clone(), options.math),
             custom_libraries: CustomLibraries::default(),
             fallbacks: Mutex::default(),
@@ -113,7 +114,7 @@ impl Metal {
 
     /// The fusions that the graph may use here.
     pub(crate) fn capabilities(&self) -> Capabilities {
-        let activations = |f| Activation::of(f).is_some();
+        let activations = |f| EpilogueActivation::of(f).is_some();
         Capabilities {
             max_fused_inputs: MAX_INPUTS,
             matmul_epilogue: match self.matrix_library() {

@@ -11,11 +11,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
+use crate::cache_line::{CACHE_LINE_BYTES, CacheLine};
 use crate::metal::{self, Metal};
 use crate::{Device, Result, memory};
-
-/// Alignment of allocations: a cache line, and the widest vector.
-const ALIGN: usize = 64;
 
 /// Blocks of at least this many bytes use huge pages, if the system has them.
 const MIN_HUGE_PAGE_BLOCK_BYTES: usize = 4 << 20;
@@ -25,7 +23,7 @@ const MIN_HUGE_PAGE_BLOCK_BYTES: usize = 4 << 20;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// An initialised block from the allocator.
-pub(crate) struct Memory {
+pub(crate) struct HeapBlock {
     start: NonNull<u8>,
     len: usize,
     /// Bytes between the start of the allocation and `start`.
@@ -35,7 +33,7 @@ pub(crate) struct Memory {
 /// The layout of the allocation for a block.
 fn layout(len: usize) -> Option<Layout> {
     if len < MIN_HUGE_PAGE_BLOCK_BYTES {
-        return Layout::from_size_align(len, ALIGN).ok();
+        return Layout::from_size_align(len, CACHE_LINE_BYTES).ok();
     }
     // With a larger alignment, `alloc_zeroed` clears memory itself and so touches all pages; without it, the system
     // provides zeroed pages on demand. The bytes before the first huge page are never touched.
@@ -61,15 +59,16 @@ fn prefer_huge_pages(start: NonNull<u8>, len: usize) {
 fn prefer_huge_pages(_: NonNull<u8>, _: usize) {}
 
 // SAFETY: a block owns its memory, as a `Box<[u8]>` does.
-unsafe impl Send for Memory {}
+unsafe impl Send for HeapBlock {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for HeapBlock {}
 
-impl Memory {
+impl HeapBlock {
     /// Allocates a block of zeros; `None` if memory is exhausted.
     pub(crate) fn new(len: usize) -> Option<Self> {
         if len == 0 {
             return Some(Self {
+                // With the alignment of other pointers.
                 start: NonNull::<CacheLine>::dangling().cast(),
                 len,
                 skipped: 0,
@@ -120,7 +119,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for HeapBlock {
     fn drop(&mut self) {
         if self.len > 0 {
             let layout = layout(self.len).expect("checked by `new`");
@@ -129,10 +128,6 @@ impl Drop for Memory {
         }
     }
 }
-
-/// Gives dangling pointers the alignment of real ones.
-#[repr(align(64))]
-struct CacheLine;
 
 /// The bytes of one or more tensors, reference counted.
 #[derive(Clone)]
@@ -175,7 +170,7 @@ impl DeviceCopies {
 enum Backing {
     /// From [`memory::allocate`], returned to [`memory::release`].
     Owned {
-        memory: ManuallyDrop<Memory>,
+        memory: ManuallyDrop<HeapBlock>,
         /// Requested bytes; the block may be larger.
         len: usize,
     },
@@ -191,7 +186,7 @@ pub(crate) trait Bytes: Any + Send + Sync {
     fn bytes(&self) -> &[u8];
 
     /// The pages that contain the bytes, for a device to use without a copy: an address and a length that are multiples
-    /// of [`bessemer_hal::NO_COPY_ALIGNMENT`], all of it readable as long as the owner lives.
+    /// of [`bessemer_hal::NO_COPY_ALIGNMENT_BYTES`], all of it readable as long as the owner lives.
     fn pages(&self) -> Option<(NonNull<u8>, usize)> {
         None
     }
@@ -389,7 +384,7 @@ mod tests {
     #[test]
     fn storage_is_aligned_and_writable_unless_shared() {
         let mut a = Storage::new("test", 100).unwrap();
-        assert_eq!(a.bytes().as_ptr().align_offset(ALIGN), 0);
+        assert_eq!(a.bytes().as_ptr().align_offset(CACHE_LINE_BYTES), 0);
         a.bytes_mut().unwrap().fill(7);
         let b = a.clone();
         assert!(a.bytes_mut().is_none());
@@ -406,12 +401,12 @@ mod tests {
             MIN_HUGE_PAGE_BLOCK_BYTES + 1,
             3 * MIN_HUGE_PAGE_BLOCK_BYTES + 77,
         ] {
-            let mut block = Memory::new(len).unwrap();
+            let mut block = HeapBlock::new(len).unwrap();
             assert!(block.bytes().iter().all(|&b| b == 0));
             block.bytes_mut().fill(1);
             assert_eq!(block.bytes().len(), len);
             let page = if len < MIN_HUGE_PAGE_BLOCK_BYTES {
-                ALIGN
+                CACHE_LINE_BYTES
             } else {
                 HUGE_PAGE_BYTES
             };

@@ -23,7 +23,7 @@ use crate::storage::StorageMode;
 
 /// Alignment of the address and the length of memory that is adopted without a copy: the page size of Apple silicon,
 /// which is a multiple of the page size of other systems.
-pub const NO_COPY_ALIGNMENT: usize = 16 * 1024;
+pub const NO_COPY_ALIGNMENT_BYTES: usize = 16 * 1024;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -231,7 +231,7 @@ impl Device {
     /// `owner` is dropped when neither the buffer nor a submission uses the memory any more.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] unless address and length are multiples of [`NO_COPY_ALIGNMENT`],
+    /// [`Error::Misaligned`] unless address and length are multiples of [`NO_COPY_ALIGNMENT_BYTES`],
     /// [`Error::BufferTooLong`], [`Error::Unsupported`].
     ///
     /// # Safety
@@ -248,11 +248,11 @@ impl Device {
             ("the address of caller memory", pointer.addr().get()),
             ("the length of caller memory", length),
         ] {
-            if !value.is_multiple_of(NO_COPY_ALIGNMENT) {
+            if !value.is_multiple_of(NO_COPY_ALIGNMENT_BYTES) {
                 return Err(Error::Misaligned {
                     what: what.to_owned(),
                     value,
-                    alignment: NO_COPY_ALIGNMENT,
+                    alignment: NO_COPY_ALIGNMENT_BYTES,
                 });
             }
         }

@@ -60,8 +60,8 @@ impl Hazards {
 mod tests {
     use std::collections::HashSet;
 
+    use super::Access::{Read, ReadWrite, Write};
     use super::*;
-    use Access::{Read, ReadWrite, Write};
 
     struct Case {
         name: &'static str,

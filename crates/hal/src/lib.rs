@@ -50,7 +50,7 @@ pub use access::Access;
 pub use buffer::{Buffer, BufferSlice, HostSlice, HostSliceMut};
 pub use chip::Chip;
 pub use commands::{Commands, Dispatch};
-pub use device::{Capture, Device, NO_COPY_ALIGNMENT, Residency};
+pub use device::{Capture, Device, NO_COPY_ALIGNMENT_BYTES, Residency};
 pub use error::{Error, Fault, Result};
 pub use info::{DeviceInfo, DeviceKind, Family, Limits};
 pub use language::LanguageVersion;

@@ -17,7 +17,7 @@ use bessemer_hal::noop::{self, Event};
 use bessemer_hal::{
     Access, Buffer, BufferSlice, Capture, Commands, CompileOptions, Completed, Device, DeviceInfo,
     DeviceKind, Error, Family, Fault, Function, FunctionConstants, Launch, Library, Limits,
-    NO_COPY_ALIGNMENT, Pipeline, Report, Result, Size, StorageMode, Submission,
+    NO_COPY_ALIGNMENT_BYTES, Pipeline, Report, Result, Size, StorageMode, Submission,
 };
 
 const DEVICE_NAME: &str = "Bessemer recording device";
@@ -766,10 +766,10 @@ struct Pages {
 }
 
 impl Pages {
-    const LENGTH: usize = 2 * NO_COPY_ALIGNMENT;
+    const BUFFER_BYTES: usize = 2 * NO_COPY_ALIGNMENT_BYTES;
 
     fn layout() -> std::alloc::Layout {
-        std::alloc::Layout::from_size_align(Self::LENGTH, NO_COPY_ALIGNMENT)
+        std::alloc::Layout::from_size_align(Self::BUFFER_BYTES, NO_COPY_ALIGNMENT_BYTES)
             .expect("a power of two")
     }
 
@@ -811,13 +811,13 @@ fn caller_memory_is_used_in_place_and_its_owner_dropped_at_the_end() {
     let dropped = Arc::new(AtomicBool::new(false));
     let pages = Pages::new(dropped.clone());
     let address = pages.memory.addr();
-    let buffer = no_copy(&device, pages, 0, Pages::LENGTH).unwrap();
+    let buffer = no_copy(&device, pages, 0, Pages::BUFFER_BYTES).unwrap();
     assert_eq!(device.allocated_bytes(), 0, "nothing was allocated");
     buffer.write(4, &[42_u32]).unwrap();
     {
         let slice = buffer.as_slice::<u32>().unwrap();
         assert_eq!(slice.as_ptr().addr(), address);
-        assert_eq!((slice.len(), slice[1]), (Pages::LENGTH / 4, 42));
+        assert_eq!((slice.len(), slice[1]), (Pages::BUFFER_BYTES / 4, 42));
     }
     let clone = buffer.clone();
     drop(buffer);
@@ -833,11 +833,11 @@ fn caller_memory_must_be_whole_pages() {
     let pages = Pages::new(dropped.clone());
     let address = pages.memory.addr();
     assert_eq!(
-        no_copy(&device, pages, 4096, NO_COPY_ALIGNMENT).map(|b| b.length()),
+        no_copy(&device, pages, 4096, NO_COPY_ALIGNMENT_BYTES).map(|b| b.length()),
         Err(misaligned(
             "the address of caller memory",
             address + 4096,
-            NO_COPY_ALIGNMENT
+            NO_COPY_ALIGNMENT_BYTES
         ))
     );
     assert!(
@@ -846,11 +846,11 @@ fn caller_memory_must_be_whole_pages() {
     );
     let pages = Pages::new(dropped);
     assert_eq!(
-        no_copy(&device, pages, 0, NO_COPY_ALIGNMENT + 4096).map(|b| b.length()),
+        no_copy(&device, pages, 0, NO_COPY_ALIGNMENT_BYTES + 4096).map(|b| b.length()),
         Err(misaligned(
             "the length of caller memory",
-            NO_COPY_ALIGNMENT + 4096,
-            NO_COPY_ALIGNMENT
+            NO_COPY_ALIGNMENT_BYTES + 4096,
+            NO_COPY_ALIGNMENT_BYTES
         ))
     );
 }

@@ -1,6 +1,10 @@
 //! Repository rules that no compiler checks.
 #![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
+#[path = "layout/imports.rs"]
+mod imports;
+#[path = "layout/links.rs"]
+mod links;
 #[path = "layout/systems.rs"]
 mod systems;
 #[path = "layout/words.rs"]
@@ -263,4 +267,22 @@ fn libraries_and_the_command_are_compiled_for_windows() {
     assert!(runs(&check, &["target=x86_64-pc-windows-msvc"]));
     assert!(runs(&check, &["set -euo pipefail"]));
     assert!(runs(&script(".ci/run"), &["scripts/windows-check"]));
+}
+
+#[cfg(unix)]
+#[test]
+fn scripts_refuse_an_unknown_value_of_long_tests() {
+    for name in ["scripts/test", "scripts/apple-check", ".ci/run"] {
+        // Without this line the script would go on for an hour.
+        assert!(runs(&script(name), &["check_long_tests"]), "{name}");
+        let output = Command::new(root().join(name))
+            .env("BESSEMER_LONG_TESTS", "yes")
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(2) && message.contains("must be 1, part or unset"),
+            "{name}: {output:?}"
+        );
+    }
 }

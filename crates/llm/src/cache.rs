@@ -2,6 +2,7 @@
 
 use bessemer::CacheType;
 use bessemer::decoder::Sequences;
+use bessemer::memory::{memory_limit, stats};
 use bessemer::slice_kernel::KvCache;
 
 use crate::{Config, Error, Result, Transformer};
@@ -55,6 +56,7 @@ impl Cache {
             None => config.layers,
         };
         let sequence = |_| Sequence::new(config, layers, kind, positions);
+        expect_memory(config, kind, sequences, positions)?;
         Ok(Self {
             sequences: (0..sequences).map(sequence).collect::<Result<_>>()?,
             kind,
@@ -103,6 +105,12 @@ impl Cache {
         layers.map(KvCache::bytes).sum()
     }
 
+    /// Bytes of the keys and values of a token, in all layers.
+    pub fn bytes_per_token(&self) -> usize {
+        let [layers, kv_heads, head_dim] = self.sizes;
+        2 * layers * kv_heads * self.kind.row_bytes(head_dim)
+    }
+
     /// Removes all tokens of a sequence from `len` on.
     pub fn truncate(&mut self, sequence: usize, len: usize) -> Result<()> {
         if let Some(device) = &mut self.device {
@@ -146,12 +154,45 @@ impl Cache {
     }
 }
 
+/// Returns an error if all sequences together would exceed the memory limit. The system commits memory when it is first
+/// written, so that each of them alone could be allocated.
+fn expect_memory(
+    config: &Config,
+    kind: CacheType,
+    sequences: usize,
+    positions: usize,
+) -> Result<()> {
+    let heads = config.kv_heads.saturating_mul(2 * config.layers);
+    let position = kind.row_bytes(config.head_dim).saturating_mul(heads);
+    let tokens = positions.saturating_mul(sequences);
+    match position
+        .saturating_add(size_of::<u32>())
+        .saturating_mul(tokens)
+    {
+        bytes if bytes > memory_limit() => Err(out_of_memory(bytes)),
+        _ => Ok(()),
+    }
+}
+
+fn out_of_memory(requested: usize) -> Error {
+    Error::Engine(bessemer::Error::OutOfMemory {
+        op: "attention",
+        requested,
+        in_use: stats().in_use,
+        limit: memory_limit(),
+    })
+}
+
 impl Sequence {
     fn new(config: &Config, layers: usize, kind: CacheType, positions: usize) -> Result<Self> {
         let layer = |_| KvCache::new(kind, config.kv_heads, config.head_dim, positions);
+        let mut tokens = Vec::new();
+        tokens
+            .try_reserve_exact(positions)
+            .map_err(|_| out_of_memory(positions.saturating_mul(size_of::<u32>())))?;
         Ok(Self {
             layers: (0..layers).map(layer).collect::<Result<_, _>>()?,
-            tokens: Vec::with_capacity(positions),
+            tokens,
         })
     }
 }

@@ -13,9 +13,9 @@ use minijinja::value::{Kwargs, Value};
 use minijinja::{AutoEscape, Environment, ErrorKind, context, machinery};
 use serde::{Deserialize, Serialize};
 
+use self::mask::Mask;
 use crate::file::{Container, Model, read_json};
 use crate::{Error, Result, Tokenizer};
-use mask::Mask;
 
 /// Instruction limit of a rendering: templates come from files and may never terminate.
 const MAX_STEPS: u64 = 10_000_000;

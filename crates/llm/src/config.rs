@@ -418,15 +418,26 @@ impl Config {
             return model.tensor(name);
         };
         let fused = model.tensor(&name)?;
-        let queries = self.heads * self.head_dim;
-        let keys = self.kv_heads * self.head_dim;
-        fused.rows(match part {
-            FusedPart::Query => 0..queries,
-            FusedPart::Key => queries..queries + keys,
-            FusedPart::Value => queries + keys..queries + 2 * keys,
-            FusedPart::Gate => 0..self.ffn,
-            FusedPart::Up => self.ffn..2 * self.ffn,
-        })
+        let (queries, keys) = (self.query_width(), self.key_width());
+        let (start, len) = match part {
+            FusedPart::Query => (0, queries),
+            FusedPart::Key => (queries, keys),
+            FusedPart::Value => (queries.saturating_add(keys), keys),
+            FusedPart::Gate => (0, self.ffn),
+            FusedPart::Up => (self.ffn, self.ffn),
+        };
+        fused.rows(start..start.saturating_add(len))
+    }
+
+    /// Elements of all query heads. Saturates, as [`Config::key_width`] does: no tensor has a shape that a hostile file
+    /// states so.
+    fn query_width(&self) -> usize {
+        self.heads.saturating_mul(self.head_dim)
+    }
+
+    /// Elements of all key heads.
+    fn key_width(&self) -> usize {
+        self.kv_heads.saturating_mul(self.head_dim)
     }
 
     /// [`Config::weight`], if the model has it.

@@ -19,35 +19,35 @@ pub struct Encoder {
     tokens: QuantMatrix,
     positions: QuantMatrix,
     token_type: Vec<f32>,
-    norm: Norm,
-    layers: Vec<Layer>,
+    norm: EncoderNorm,
+    layers: Vec<EncoderLayer>,
 }
 
 #[derive(Debug)]
-struct Norm {
+struct EncoderNorm {
     weight: Vec<f32>,
     bias: Vec<f32>,
 }
 
 #[derive(Debug)]
-struct Projection {
+struct EncoderProjection {
     weight: QuantMatrix,
     bias: Option<Vec<f32>>,
 }
 
 #[derive(Debug)]
-struct Layer {
-    q: Projection,
-    k: Projection,
-    v: Projection,
-    output: Projection,
-    attention_norm: Norm,
-    up: Projection,
-    down: Projection,
-    output_norm: Norm,
+struct EncoderLayer {
+    q: EncoderProjection,
+    k: EncoderProjection,
+    v: EncoderProjection,
+    output: EncoderProjection,
+    attention_norm: EncoderNorm,
+    up: EncoderProjection,
+    down: EncoderProjection,
+    output_norm: EncoderNorm,
 }
 
-impl Projection {
+impl EncoderProjection {
     fn run(&self, x: &[f32]) -> Result<Vec<f32>> {
         let rows = x.len() / self.weight.cols();
         let mut to = vec![0.0; rows * self.weight.rows()];
@@ -82,7 +82,7 @@ impl Encoder {
             ));
         }
         let norm = |stem: &str| {
-            Ok::<_, Error>(Norm {
+            Ok::<_, Error>(EncoderNorm {
                 weight: vector(&config.weight(model, &format!("{stem}.weight"))?)?,
                 bias: vector(&config.weight(model, &format!("{stem}.bias"))?)?,
             })
@@ -91,12 +91,12 @@ impl Encoder {
             let projection = |stem: &str| {
                 let name = |token_type: &str| format!("blk.{i}.{stem}.{token_type}");
                 let bias = config.optional_weight(model, &name("bias"))?;
-                Ok::<_, Error>(Projection {
+                Ok::<_, Error>(EncoderProjection {
                     weight: matrix(&config.weight(model, &name("weight"))?)?,
                     bias: bias.as_ref().map(vector).transpose()?,
                 })
             };
-            Ok::<_, Error>(Layer {
+            Ok::<_, Error>(EncoderLayer {
                 q: projection("attn_q")?,
                 k: projection("attn_k")?,
                 v: projection("attn_v")?,

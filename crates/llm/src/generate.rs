@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bessemer::CacheType;
 
-use crate::model::{Cancel, Input, Logits, PREFILL_BATCH, Workspace};
+use crate::model::{Cancel, Input, Logits, PREFILL_BATCH_TOKENS, Workspace};
 use crate::{Cache, Error, Result, Sampler, Sampling, Transformer};
 
 /// Generation parameters.
@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// Polls `is_cancelled` between tokens and several times per layer during prefill (on a Metal device, before
-    /// every batch of [`PREFILL_BATCH`] tokens). If it returns true, generation ends with [`Finish::Cancelled`] and
+    /// every batch of [`PREFILL_BATCH_TOKENS`] tokens). If it returns true, generation ends with [`Finish::Cancelled`] and
     /// other calls with [`Error::Cancelled`]. The cache keeps all completed batches.
     pub fn cancel_when(&mut self, is_cancelled: impl Fn() -> bool + Send + Sync + 'static) {
         self.workspace.cancel_when(is_cancelled);
@@ -204,8 +204,8 @@ impl Session {
 
     /// Runs tokens in batches; `logits` applies to the last batch.
     fn run_batches(&mut self, tokens: &[u32], logits: Logits) -> Result<()> {
-        let batches = tokens.len().div_ceil(PREFILL_BATCH);
-        for (i, tokens) in tokens.chunks(PREFILL_BATCH).enumerate() {
+        let batches = tokens.len().div_ceil(PREFILL_BATCH_TOKENS);
+        for (i, tokens) in tokens.chunks(PREFILL_BATCH_TOKENS).enumerate() {
             let input = Input {
                 sequence: 0,
                 tokens,

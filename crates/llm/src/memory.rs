@@ -2,8 +2,9 @@
 
 use bessemer::CacheType;
 use bessemer::quant::Precision;
+use bessemer::slice_kernel::KvCache;
 
-use crate::model::{PREFILL_BATCH, weights as weights_of};
+use crate::model::{PREFILL_BATCH_TOKENS, weights as weights_of};
 use crate::{Config, Error, Result, file};
 
 /// Size in MiB of a transformer's weights in f16: embedding, head and, per layer, Q, K, V and output projections, a
@@ -81,13 +82,16 @@ impl Estimate {
             }
         }
         let threads = THREAD_BYTES * n(bessemer::pool::threads());
-        let heads = 2 * n(config.layers) * n(config.kv_heads);
-        let cache_per_token = heads * n(kind.row_bytes(config.head_dim));
+        let heads = n(config.layers).saturating_mul(n(config.kv_heads));
+        let head_bytes = n(kind.row_bytes(config.head_dim)).saturating_mul(2);
+        let cache_per_token = heads.saturating_mul(head_bytes);
         Self {
             weights,
             repacked,
-            cache: cache_per_token.saturating_mul(n(context.div_ceil(64)).saturating_mul(64)),
-            scratch: scratch(model, config, PREFILL_BATCH.min(context), precision),
+            cache: cache_per_token.saturating_mul(
+                n(context.div_ceil(CONTEXT_STEP_TOKENS)).saturating_mul(n(CONTEXT_STEP_TOKENS)),
+            ),
+            scratch: scratch(model, config, PREFILL_BATCH_TOKENS.min(context), precision),
             program: resident().unwrap_or(PROGRAM_BYTES) + CODE_BYTES + threads,
             cache_per_token,
         }
@@ -123,13 +127,16 @@ impl Estimate {
                 megabytes(self.scratch),
                 megabytes(self.program)
             ),
-            remedy: match context / 64 * 64 {
+            remedy: match context / CONTEXT_STEP_TOKENS as u64 * CONTEXT_STEP_TOKENS as u64 {
                 0 => "a smaller or more heavily quantised model is needed".to_owned(),
                 n => format!("a context of {n} would fit (--context {n})"),
             },
         })
     }
 }
+
+/// Tokens by which the capacity of a cache grows.
+const CONTEXT_STEP_TOKENS: usize = KvCache::CAPACITY_STEP_POSITIONS;
 
 /// Resident memory before a model is loaded, if the system does not report it: measured with SmolLM2's tokenizer.
 const PROGRAM_BYTES: u64 = 24 << 20;
@@ -143,30 +150,30 @@ const THREAD_BYTES: u64 = 512 << 10;
 /// Size in bytes of the [`Workspace`](crate::model::Workspace) and of the engine's scratch memory for a batch of
 /// `rows` tokens.
 fn scratch(model: &file::Model, config: &Config, rows: usize, precision: Precision) -> u64 {
-    let (width, ffn) = (config.width, config.ffn);
-    let (q, kv) = (
-        config.heads * config.head_dim,
-        config.kv_heads * config.head_dim,
-    );
-    let row = 2 * width + q + 2 * kv + q.max(width) + 2 * ffn + 2 * config.head_dim;
+    // Sizes of a config, which anybody may change: no sum or product of these overflows.
+    let size = |n: usize| (n as u128).min(u32::MAX.into());
+    let (rows, vocab, dim) = (size(rows), size(config.vocab), size(config.head_dim));
+    let (width, ffn) = (size(config.width), size(config.ffn));
+    let (q, kv) = (size(config.heads) * dim, size(config.kv_heads) * dim);
+    let row = 2 * width + q + 2 * kv + q.max(width) + 2 * ffn + 2 * dim;
     let widest = width.max(q).max(ffn);
     let is_half = |t: &file::TensorInfo| {
         t.shape.len() == 2 && matches!(t.format, file::Format::F16 | file::Format::BF16)
     };
     let products = match precision {
         // Tiles of dequantised weights, and both operands packed for GEMM.
-        Precision::Exact => 4 * (2 * (TILE_LEN.max(64 * widest)) + rows * widest),
+        Precision::Exact => 4 * (2 * TILE_LEN.max(64 * widest) + rows * widest),
         // Quantised activations: two bytes each, four if any weights are half precision, and 12 bytes of scales per 32.
         Precision::Fast => {
             let bytes = if model.tensors().any(is_half) { 4 } else { 2 };
             rows * widest * bytes + rows * widest / 32 * 12
         }
     };
-    (4 * (rows * row + config.vocab) + products) as u64
+    u64::try_from(4 * (rows * row + vocab) + products).unwrap_or(u64::MAX)
 }
 
 /// Weights in a dequantised tile of the engine.
-const TILE_LEN: usize = 512 << 10;
+const TILE_LEN: u128 = 512 << 10;
 
 /// Resident memory of this process in bytes, if the system reports it.
 pub fn resident() -> Option<u64> {

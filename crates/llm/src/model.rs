@@ -133,7 +133,7 @@ impl Workspace {
 }
 
 /// Prompt tokens per forward call: enough rows for GEMM, few enough for the CPU's caches.
-pub const PREFILL_BATCH: usize = 256;
+pub const PREFILL_BATCH_TOKENS: usize = 256;
 
 impl Transformer {
     /// Loads a model on the CPU.

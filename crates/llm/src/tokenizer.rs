@@ -28,12 +28,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use self::added::AddedTokens;
+use self::normalize::Normalizer;
+use self::split::Splitter;
+use self::vocabulary::Vocabulary;
 use crate::file::{self, Container};
 use crate::{Error, Prompt, Result};
-use added::AddedTokens;
-use normalize::Normalizer;
-use split::Splitter;
-use vocabulary::Vocabulary;
 
 /// The tokenizer of a model. Cheap to clone.
 #[derive(Clone, Debug)]

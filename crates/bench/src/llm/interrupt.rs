@@ -32,7 +32,7 @@ struct Delays {
 }
 
 #[derive(Debug, Serialize)]
-struct Results {
+struct InterruptResults {
     title: &'static str,
     command: String,
     date: String,
@@ -48,7 +48,7 @@ pub(crate) fn run(
     out: Option<PathBuf>,
     command: String,
 ) -> Result<()> {
-    let mut results = Results {
+    let mut results = InterruptResults {
         title: "Interrupted language models",
         command,
         date: crate::ops::date(),
@@ -119,7 +119,7 @@ fn delay(
     })
 }
 
-fn markdown(results: &Results) -> String {
+fn markdown(results: &InterruptResults) -> String {
     let mut page = format!(
         "# {}\n\n`{}`, {}\n\n",
         results.title, results.command, results.date

@@ -75,7 +75,7 @@ struct LoadTimes {
 }
 
 #[derive(Debug, Serialize)]
-struct Results {
+struct LoadResults {
     title: &'static str,
     command: String,
     date: String,
@@ -101,7 +101,7 @@ pub(crate) fn run(plan: &LoadPlan<'_>, command: String) -> Result<()> {
         (1..cores).contains(&plan.load),
         "--load leaves at least one of the {cores} cores"
     );
-    let mut results = Results {
+    let mut results = LoadResults {
         title: "Language models on a busy machine",
         command,
         date: crate::ops::date(),
@@ -187,7 +187,7 @@ fn left(threads: usize, cores: usize, load: usize) -> f64 {
     threads.min(cores - load) as f64 / threads as f64
 }
 
-fn markdown(results: &Results) -> String {
+fn markdown(results: &LoadResults) -> String {
     let mut page = format!(
         "# {}\n\n`{}`, {}\n\n",
         results.title, results.command, results.date
@@ -253,7 +253,7 @@ mod tests {
             loaded: time(loaded),
             share: 0.5 / loaded / left(threads, 2, 1),
         };
-        let results = Results {
+        let results = LoadResults {
             title: "",
             command: String::new(),
             date: String::new(),

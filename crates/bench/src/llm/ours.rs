@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use bench_protocol::{Model, Op, Output, Prepared, Work};
 use bessemer::CacheType;
 use bessemer::quant::Precision;
-use bessemer_llm::model::{Input, Logits, Options, PREFILL_BATCH, Workspace};
+use bessemer_llm::model::{Input, Logits, Options, PREFILL_BATCH_TOKENS, Workspace};
 use bessemer_llm::{Cache, Transformer, file};
 
 /// A sequence of a model.
@@ -80,7 +80,7 @@ impl Sequence {
 
     pub(super) fn prefill(&mut self) -> Result<()> {
         self.cache.truncate(0, 0)?;
-        let pieces = self.prompt.chunks(PREFILL_BATCH);
+        let pieces = self.prompt.chunks(PREFILL_BATCH_TOKENS);
         let last = pieces.len().checked_sub(1).context("an empty prompt")?;
         for (i, tokens) in pieces.enumerate() {
             let input = Input {

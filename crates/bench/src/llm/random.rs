@@ -231,8 +231,9 @@ fn scale(format: Format, block: &mut [u8], deviation: f32) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use bessemer::quant::{self, BlockFormat};
+
+    use super::*;
 
     /// A small model with both kinds of rows.
     fn small(width: usize) -> Shape {

@@ -11,15 +11,15 @@ use half::{bf16, f16};
 use crate::measure::{Timing, Work, interleaved};
 
 /// A computation, on either device.
-type Compute = Box<dyn Fn(&[Tensor]) -> Tensor>;
+type DeviceComputation = Box<dyn Fn(&[Tensor]) -> Tensor>;
 
-pub(super) struct Case {
+pub(super) struct DeviceCase {
     /// The promises of docs/systems.md that it measures, or its topic.
     pub(super) promise: &'static str,
     pub(super) name: String,
     shapes: Vec<Vec<usize>>,
     dtype: DType,
-    compute: Compute,
+    compute: DeviceComputation,
     /// Tolerance relative to the CPU's largest result.
     tolerance: f64,
     /// The speed-up over the CPU that the documents promise.
@@ -29,7 +29,7 @@ pub(super) struct Case {
 }
 
 /// All cases; with `quick`, in small sizes.
-pub(super) fn all(quick: bool) -> Result<Vec<Case>> {
+pub(super) fn all(quick: bool) -> Result<Vec<DeviceCase>> {
     let mut cases = documents(quick);
     cases.extend(quantised(quick)?);
     cases.extend(attention(quick));
@@ -37,7 +37,7 @@ pub(super) fn all(quick: bool) -> Result<Vec<Case>> {
 }
 
 /// The claims of other Metal backends' documents.
-fn documents(quick: bool) -> Vec<Case> {
+fn documents(quick: bool) -> Vec<DeviceCase> {
     let f32 = DType::F32;
     let mut cases = Vec::new();
     for count in if quick {
@@ -45,7 +45,7 @@ fn documents(quick: bool) -> Vec<Case> {
     } else {
         vec![10_000, 100_000, 1_000_000, 16_000_000]
     } {
-        cases.push(Case {
+        cases.push(DeviceCase {
             promise: "C-13, C-17",
             name: format!("add f32 of {count}"),
             shapes: vec![vec![count]; 2],
@@ -61,7 +61,7 @@ fn documents(quick: bool) -> Vec<Case> {
     } else {
         vec![128, 256, 512, 1024, 2048]
     } {
-        cases.push(Case {
+        cases.push(DeviceCase {
             promise: "C-14, C-16",
             name: format!("matmul f32 {side}³"),
             shapes: vec![vec![side, side]; 2],
@@ -74,7 +74,7 @@ fn documents(quick: bool) -> Vec<Case> {
     }
     let width = if quick { 256 } else { 4096 };
     let weights = (width * width) as f64;
-    cases.push(Case {
+    cases.push(DeviceCase {
         promise: "B-29",
         name: format!("product of a {width}×{width} f16 matrix with a vector"),
         shapes: vec![vec![width, width], vec![width]],
@@ -84,7 +84,7 @@ fn documents(quick: bool) -> Vec<Case> {
         goal: 10.0,
         rate: ("GB/s", weights * 2.0 / 1e9),
     });
-    cases.push(Case {
+    cases.push(DeviceCase {
         promise: "B-29",
         name: format!("softmax of {width} rows of {width}"),
         shapes: vec![vec![width, width]],
@@ -95,7 +95,7 @@ fn documents(quick: bool) -> Vec<Case> {
         rate: ("GB/s", weights * 8.0 / 1e9),
     });
     let count = if quick { 1 << 16 } else { 1 << 26 };
-    cases.push(Case {
+    cases.push(DeviceCase {
         promise: "B-30",
         name: format!("negation of {count} f32, read and written once"),
         shapes: vec![vec![count]],
@@ -110,7 +110,7 @@ fn documents(quick: bool) -> Vec<Case> {
 
 /// GEMV with weights of every format, in the sizes of a 7B model's layers, which dominate decode. The CPU uses its fast
 /// precision.
-fn quantised(quick: bool) -> Result<Vec<Case>> {
+fn quantised(quick: bool) -> Result<Vec<DeviceCase>> {
     let shapes = if quick {
         vec![[40, 256]]
     } else {
@@ -122,7 +122,7 @@ fn quantised(quick: bool) -> Result<Vec<Case>> {
         for [rows, cols] in shapes.clone() {
             let matrix = matrix(weights, rows, cols)?.repacked();
             let bytes = matrix.bytes().len() as f64;
-            cases.push(Case {
+            cases.push(DeviceCase {
                 promise: "decode",
                 name: format!("product of a {rows}×{cols} {weights} matrix with a vector"),
                 shapes: vec![vec![cols]],
@@ -163,7 +163,7 @@ fn matrix(weights: Weights, rows: usize, cols: usize) -> Result<QuantMatrix> {
 }
 
 /// Attention with 32 query heads and 8 key heads, of one token over a long context and of a prompt.
-fn attention(quick: bool) -> Vec<Case> {
+fn attention(quick: bool) -> Vec<DeviceCase> {
     let (heads, kv_heads, dim) = if quick { (4, 2, 32) } else { (32, 8, 128) };
     let sizes = if quick {
         [(1, 80), (40, 40)]
@@ -176,7 +176,7 @@ fn attention(quick: bool) -> Vec<Case> {
         let read = 2.0 * (kv_heads * keys * dim) as f64 * 2.0;
         // Half of the scores of a prompt are masked.
         let ops = 2.0 * (heads * queries * keys * dim) as f64;
-        Case {
+        DeviceCase {
             promise: if is_decode { "decode" } else { "prefill" },
             name: format!("attention of {queries} over {keys} positions, f16"),
             shapes: vec![vec![1, heads, queries, dim], kv.clone(), kv],
@@ -200,7 +200,7 @@ fn attention(quick: bool) -> Vec<Case> {
     sizes.map(case).into()
 }
 
-impl Case {
+impl DeviceCase {
     /// Times on the device and on the CPU, including the wait for the results.
     ///
     /// # Errors

@@ -252,8 +252,9 @@ fn shape_name(shape: &[usize]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::HashSet;
+
+    use super::*;
 
     #[test]
     fn case_names_are_unique() {

@@ -13,6 +13,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::{Args, ValueHint};
 
+use self::plan::KernelTest;
 use crate::args::count;
 use crate::failure::{Outcome, Usage, exit_codes};
 use crate::msl::baseline::{BaselineArgs, KnownReports};
@@ -20,7 +21,6 @@ use crate::msl::format::FormatArgs;
 use crate::msl::parallel::{Progress, in_parallel, jobs};
 use crate::msl::source;
 use crate::terminal::{self, Out};
-use plan::KernelTest;
 
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{}", exit_codes()))]

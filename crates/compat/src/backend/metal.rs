@@ -251,11 +251,8 @@ impl MetalBackend {
     }
 
     fn copy_in(&self, op: &'static str, slice: &BufferSlice, bytes: &[u8]) -> Result<()> {
-        // A buffer reports a failed kernel once, to its next user; a write does not depend on it.
-        let write = || slice.buffer().write(slice.offset(), bytes);
-        write()
-            .or_else(|_| write())
-            .map_err(|e| device_error(op, e))
+        let write = slice.buffer().write(slice.offset(), bytes);
+        write.map_err(|e| device_error(op, e))
     }
 
     fn copy_out(&self, op: &'static str, slice: &BufferSlice, bytes: &mut [u8]) -> Result<()> {

@@ -34,21 +34,26 @@ fn blas_int(n: usize) -> Option<c_int> {
     c_int::try_from(n).ok()
 }
 
-/// Matmul of two `f32` matrices; `None` for other ranks, types and sizes.
+/// Matmul of two `f32` matrices; `None` for other ranks, types and sizes, and for results that exceed the memory.
 pub(super) fn matmul(a: &Tensor, b: &Tensor) -> Result<Option<Tensor>> {
     let ([m, k], [rows, n]) = (&a.shape()[..], &b.shape()[..]) else {
         return Ok(None);
     };
     let (m, n, k, rows) = (*m, *n, *k, *rows);
     let sizes = (blas_int(m), blas_int(n), blas_int(k));
-    let ((Some(cm), Some(cn), Some(ck)), true) = (sizes, k == rows && m * n * k > 0) else {
+    let ((Some(cm), Some(cn), Some(ck)), true) = (sizes, k == rows && ![m, n, k].contains(&0))
+    else {
         return Ok(None);
     };
     if (a.dtype(), b.dtype()) != (DType::F32, DType::F32) {
         return Ok(None);
     }
     let (a, b) = (a.to_slice::<f32>()?, b.to_slice::<f32>()?);
-    let mut c = vec![0.0_f32; m * n];
+    let mut c = Vec::new();
+    if c.try_reserve_exact(m * n).is_err() {
+        return Ok(None);
+    }
+    c.resize(m * n, 0.0_f32);
     // SAFETY: the slices have `m * k`, `k * n` and `m * n` elements, with leading dimensions `k`, `n` and `n`.
     unsafe {
         cblas_sgemm(

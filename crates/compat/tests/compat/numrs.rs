@@ -80,7 +80,10 @@ fn functions_on_metal_and_on_the_cpu_match_their_formulas() {
             values(array::reduction_metal(&m, Some(1))),
             [6.0, 22.0, 38.0]
         );
-        assert!(array::reduction_metal(&m, Some(2)).is_err());
+        for axis in [2, usize::MAX, usize::MAX - 1, isize::MAX as usize + 1] {
+            assert!(array::reduction_metal(&m, Some(axis)).is_err());
+            assert!(array::reduction(&m, Some(axis)).is_err());
+        }
         let row = m.index(0, 1);
         assert_eq!(values(array::dot_metal(&row, &row)), [126.0]);
         // Neither square nor symmetric.

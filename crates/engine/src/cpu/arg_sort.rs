@@ -4,12 +4,11 @@ use super::axis_split::AxisSplit;
 use super::radix::{self, Key64Index, KeyIndex};
 use super::sort::for_each_row;
 use super::sort_key::SortKey;
-use super::try_vec;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
 use crate::ops::arg_sort::ArgSort;
-use crate::{Error, Result};
+use crate::{Error, Result, try_vec};
 
 /// Checks that the indices of an axis fit in 32 bits.
 pub(super) fn expect_u32_len(op: &'static str, len: usize) -> Result<()> {

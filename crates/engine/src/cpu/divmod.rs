@@ -94,7 +94,7 @@ macro_rules! float {
 
             /// A rounded quotient that is not an integer lies between the same two integers as the exact one. If it is
             /// an integer, the sign of the remainder, which a fused multiply-add computes exactly, tells on which side
-            /// of it the exact quotient lies. [`Finish`] gives the same result: up to this limit, its own rounding
+            /// of it the exact quotient lies. [`FinishDivision`] gives the same result: up to this limit, its own rounding
             /// errors are less than a half.
             #[inline(always)]
             fn plain<$I: Isa>($a: Self, $b: Self) -> (Self, Self, $bits) {
@@ -139,7 +139,7 @@ macro_rules! float {
             }
         }
 
-        impl Finish for $T {
+        impl FinishDivision for $T {
             #[inline(always)]
             fn finish(a: Self, b: Self, remainder: Self) -> (Self, Self) {
                 let exact = remainder == 0.0;
@@ -169,7 +169,7 @@ macro_rules! float {
 
 /// Computes both results from the truncated remainder, consistently: the remainder is exact and has the sign of `b`, and
 /// the quotient is the integer nearest to `(a - remainder) / b`. Division by 0 gives `a / 0` and a NaN remainder.
-trait Finish: Sized {
+trait FinishDivision: Sized {
     fn finish(a: Self, b: Self, remainder: Self) -> (Self, Self);
 }
 

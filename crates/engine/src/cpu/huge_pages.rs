@@ -7,11 +7,11 @@
     reason = "several owners use disjoint slices of one arena"
 )]
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::storage::Memory;
+use crate::cache_line::CACHE_LINE_BYTES;
+use crate::storage::HeapBlock;
 
 /// Bytes of a shared arena. Its unused pages are never touched and cost nothing.
 const ARENA_BYTES: usize = 64 << 20;
@@ -22,9 +22,6 @@ const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Weights are repacked in bands of about this many bytes, and the source of each band can be released after it: large
 /// enough to occupy all threads, small enough that little memory is needed twice.
 pub(crate) const REPACK_BAND_BYTES: usize = 4 << 20;
-
-/// Alignment of slices.
-const CACHE_LINE_BYTES: usize = 64;
 
 /// An exclusively owned, zero-initialised slice of an arena.
 pub(crate) struct ArenaSlice {
@@ -37,7 +34,7 @@ struct Arena {
     start: NonNull<u8>,
     /// Freed with the last slice.
     #[expect(dead_code, reason = "kept for its destructor")]
-    memory: Memory,
+    memory: HeapBlock,
 }
 
 // SAFETY: the arena owns its memory, and its slices are disjoint.
@@ -46,14 +43,10 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    fn new(len: usize) -> Arc<Self> {
-        let Some(mut memory) = Memory::new(len) else {
-            handle_alloc_error(
-                Layout::from_size_align(len, CACHE_LINE_BYTES).unwrap_or(Layout::new::<u8>()),
-            )
-        };
+    fn new(len: usize) -> Option<Arc<Self>> {
+        let mut memory = HeapBlock::new(len)?;
         let start = NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Arc::new(Self { start, memory })
+        Some(Arc::new(Self { start, memory }))
     }
 }
 
@@ -70,21 +63,21 @@ static CURRENT: Mutex<BumpAllocator> = Mutex::new(BumpAllocator {
 });
 
 impl ArenaSlice {
-    /// Allocates `len` bytes.
-    pub(crate) fn new(len: usize) -> Self {
-        let size = len.next_multiple_of(CACHE_LINE_BYTES);
+    /// Allocates `len` bytes; `None` if memory is exhausted.
+    pub(crate) fn new(len: usize) -> Option<Self> {
+        let size = len.checked_next_multiple_of(CACHE_LINE_BYTES)?;
         if !(MIN_SHARED_BYTES..=ARENA_BYTES / 2).contains(&size) {
-            return Self {
-                arena: Arena::new(size),
+            return Some(Self {
+                arena: Arena::new(size)?,
                 start: 0,
                 len,
-            };
+            });
         }
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
         let arena = match current.arena.upgrade() {
             Some(arena) if current.used + size <= ARENA_BYTES => arena,
             _ => {
-                let arena = Arena::new(ARENA_BYTES);
+                let arena = Arena::new(ARENA_BYTES)?;
                 current.arena = Arc::downgrade(&arena);
                 current.used = 0;
                 arena
@@ -92,7 +85,7 @@ impl ArenaSlice {
         };
         let start = current.used;
         current.used += size;
-        Self { arena, start, len }
+        Some(Self { arena, start, len })
     }
 
     /// The bytes.
@@ -124,7 +117,7 @@ mod tests {
             30 << 20,
             30 << 20,
         ]
-        .map(ArenaSlice::new)
+        .map(|len| ArenaSlice::new(len).unwrap())
         .into();
         for (i, slice) in slices.iter_mut().enumerate() {
             assert!(

@@ -81,7 +81,7 @@ macro_rules! math {
         impl Math for $type {
             #[inline(always)]
             fn is_far(self) -> bool {
-                self.abs() > trig::MAX_NEAR as Self
+                self.abs() > trig::MAX_NEAR_ANGLE as Self
             }
             #[inline(always)]
             fn sin_near<I: Isa>(self) -> Self {

@@ -7,18 +7,18 @@ use super::gemm::{self, Gemm, Matrix};
 use super::matmul::{matrix, scalar};
 use crate::dispatch::{self, Dense, Input, Output};
 use crate::ops::packed_matmul::PackedMatmul;
-use crate::{DType, Element, Result, Scalar};
+use crate::{DType, Element, Result, Scalar, try_vec};
 
 /// A right operand packed into panels.
-pub(crate) enum Packed {
+pub(crate) enum PackedPanels {
     F16(gemm::GemmPanels<f16>),
     BF16(gemm::GemmPanels<bf16>),
     F32(gemm::GemmPanels<f32>),
     F64(gemm::GemmPanels<f64>),
 }
 
-/// Packs a matrix of floats into panels.
-pub(crate) fn pack(input: &Input<'_>) -> Packed {
+/// Packs a matrix of floats into panels. A broadcast matrix may be larger than the memory.
+pub(crate) fn pack(input: &Input<'_>) -> Result<PackedPanels> {
     fn view<'a, T: Pod>(input: &Input<'a>) -> Matrix<'a, T> {
         let layout = &input.layout;
         if layout.count() == 0 {
@@ -26,12 +26,16 @@ pub(crate) fn pack(input: &Input<'_>) -> Packed {
         }
         matrix(input, layout, layout.offset())
     }
-    match input.dtype {
-        DType::F16 => Packed::F16(gemm::GemmPanels::new(view(input))),
-        DType::BF16 => Packed::BF16(gemm::GemmPanels::new(view(input))),
-        DType::F64 => Packed::F64(gemm::GemmPanels::new(view(input))),
-        _ => Packed::F32(gemm::GemmPanels::new(view(input))),
-    }
+    let count = input.layout.count();
+    let bytes = count.saturating_mul(input.dtype.size());
+    try_vec::check::<u8>("prepack", bytes)?;
+    let panels = match input.dtype {
+        DType::F16 => gemm::GemmPanels::new(view(input)).map(PackedPanels::F16),
+        DType::BF16 => gemm::GemmPanels::new(view(input)).map(PackedPanels::BF16),
+        DType::F64 => gemm::GemmPanels::new(view(input)).map(PackedPanels::F64),
+        _ => gemm::GemmPanels::new(view(input)).map(PackedPanels::F32),
+    };
+    panels.ok_or_else(|| try_vec::refused("prepack", bytes))
 }
 
 /// Runs the op.
@@ -42,15 +46,15 @@ pub(crate) fn run(op: &PackedMatmul, inputs: &[Input<'_>], mut output: Output<'_
         dispatch::Packed::Cpu(right) => right,
         // The operand was packed for Metal, but this call runs on the CPU.
         dispatch::Packed::Metal(right) => {
-            repacked = pack(&dispatch::input("matmul_packed", right)?);
+            repacked = pack(&dispatch::input("matmul_packed", right)?)?;
             &repacked
         }
     };
     match right {
-        Packed::F16(right) => multiply(&left, right, output.all()),
-        Packed::BF16(right) => multiply(&left, right, output.all()),
-        Packed::F32(right) => multiply(&left, right, output.all()),
-        Packed::F64(right) => multiply(&left, right, output.all()),
+        PackedPanels::F16(right) => multiply(&left, right, output.all()),
+        PackedPanels::BF16(right) => multiply(&left, right, output.all()),
+        PackedPanels::F32(right) => multiply(&left, right, output.all()),
+        PackedPanels::F64(right) => multiply(&left, right, output.all()),
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use self::affinity::Affinity;
 use self::balance::{Balance, JobTiming};
-use self::slot::{Body, Claim, Slot};
+use self::slot::{Body, Claim, JobSlot};
 use crate::env;
 
 /// Memory traffic that makes a task worth its own thread: about 20 µs at the bandwidth of one core, several
@@ -135,13 +135,13 @@ thread_local! {
     static IN_JOB: Cell<bool> = const { Cell::new(false) };
 }
 
-struct Pool {
+struct ThreadPool {
     /// The threads besides the callers.
     workers: Box<[Worker]>,
     /// Threads to use, including the caller.
     limit: AtomicUsize,
     /// The current job.
-    slot: Slot,
+    slot: JobSlot,
     /// Threads that may take part in the current job, including the caller.
     width: AtomicUsize,
     /// Held by the thread whose job owns the workers.
@@ -166,20 +166,20 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn pool() -> &'static Pool {
-    static POOL: OnceLock<&'static Pool> = OnceLock::new();
+fn pool() -> &'static ThreadPool {
+    static POOL: OnceLock<&'static ThreadPool> = OnceLock::new();
     POOL.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Pool::start(env::settings().threads.unwrap_or(cores))
+        ThreadPool::start(env::settings().threads.unwrap_or(cores))
     })
 }
 
-impl Pool {
+impl ThreadPool {
     fn start(threads: usize) -> &'static Self {
         let pool: &'static Self = Box::leak(Box::new(Self {
             workers: (1..threads).map(|_| Worker::default()).collect(),
             limit: AtomicUsize::new(threads),
-            slot: Slot::default(),
+            slot: JobSlot::default(),
             width: AtomicUsize::new(threads),
             busy: Mutex::default(),
             waiting: Mutex::default(),

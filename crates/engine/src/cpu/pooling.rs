@@ -8,7 +8,7 @@ use super::simd::{self, Isa, Task};
 use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
-use crate::ops::pooling::{Pool, Pooling};
+use crate::ops::pooling::{PoolFunction, Pooling};
 
 /// Runs the op, plane by plane.
 pub(crate) fn run(op: &Pooling, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {
@@ -78,7 +78,7 @@ impl<T: Float> Task for Plane<'_, T> {
         let height = self.from.len().checked_div(width).unwrap_or(0);
         let (sums, scratch) = self.scratch.split_at_mut(self.out_width);
         let from = T::view::<I>(self.from, scratch);
-        let max = op.pool == Pool::Max;
+        let max = op.pool == PoolFunction::Max;
         let axis = WindowAxis {
             stride: op.stride[1],
             padding: op.padding[1],
@@ -114,7 +114,7 @@ impl<T: Float> Task for Plane<'_, T> {
             }
             if !max {
                 for (x, sum) in sums.iter_mut().enumerate() {
-                    let count = if op.pool == Pool::Mean {
+                    let count = if op.pool == PoolFunction::Mean {
                         op.kernel[0] * op.kernel[1]
                     } else {
                         let start = x * op.stride[1];

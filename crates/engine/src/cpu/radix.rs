@@ -5,13 +5,12 @@
 )]
 
 use super::pool::{self, DisjointSlice};
-use super::try_vec;
-use crate::Result;
+use crate::{Result, try_vec};
 
-/// An item that is sorted by its key, the bits from `FROM` up to `TO`.
+/// An item that is sorted by its key, the bits from `FIRST_BIT` up to `END_BIT`.
 pub(crate) trait RadixItem: Copy + Ord + Default + Send + Sync {
-    const FROM: u32;
-    const TO: u32;
+    const FIRST_BIT: u32;
+    const END_BIT: u32;
     /// Returns the bits from `shift` on.
     fn shifted(self, shift: u32) -> usize;
 }
@@ -19,8 +18,8 @@ pub(crate) trait RadixItem: Copy + Ord + Default + Send + Sync {
 macro_rules! item {
     ($($type:ident $from:expr, $to:expr);*) => {$(
         impl RadixItem for $type {
-            const FROM: u32 = $from;
-            const TO: u32 = $to;
+            const FIRST_BIT: u32 = $from;
+            const END_BIT: u32 = $to;
             #[inline(always)]
             fn shifted(self, shift: u32) -> usize {
                 (self >> shift) as usize
@@ -44,8 +43,8 @@ pub(crate) struct Key64Index(pub(crate) u64, pub(crate) u32);
 pub(crate) struct Key64(pub(crate) u64);
 
 impl RadixItem for KeyIndex {
-    const FROM: u32 = 32;
-    const TO: u32 = 64;
+    const FIRST_BIT: u32 = 32;
+    const END_BIT: u32 = 64;
     #[inline(always)]
     fn shifted(self, shift: u32) -> usize {
         (self.0 >> shift) as usize
@@ -53,8 +52,8 @@ impl RadixItem for KeyIndex {
 }
 
 impl RadixItem for Key64Index {
-    const FROM: u32 = 0;
-    const TO: u32 = 64;
+    const FIRST_BIT: u32 = 0;
+    const END_BIT: u32 = 64;
     #[inline(always)]
     fn shifted(self, shift: u32) -> usize {
         (self.0 >> shift) as usize
@@ -62,8 +61,8 @@ impl RadixItem for Key64Index {
 }
 
 impl RadixItem for Key64 {
-    const FROM: u32 = 0;
-    const TO: u32 = 64;
+    const FIRST_BIT: u32 = 0;
+    const END_BIT: u32 = 64;
     #[inline(always)]
     fn shifted(self, shift: u32) -> usize {
         (self.0 >> shift) as usize
@@ -119,8 +118,8 @@ fn sort_by_digits<T: RadixItem, const BITS: u32, const SIZE: usize>(
     spare: &mut [T],
 ) -> bool {
     let mut counts = [[0_u32; SIZE]; 8];
-    let digits = ((T::TO - T::FROM).div_ceil(BITS)) as usize;
-    let shift = |d: usize| T::FROM + d as u32 * BITS;
+    let digits = ((T::END_BIT - T::FIRST_BIT).div_ceil(BITS)) as usize;
+    let shift = |d: usize| T::FIRST_BIT + d as u32 * BITS;
     let counts = &mut counts[..digits];
     for &item in &*items {
         for (d, counts) in counts.iter_mut().enumerate() {
@@ -155,8 +154,8 @@ fn sort_by_buckets<T: RadixItem>(op: &'static str, items: &mut [T], spare: &mut 
     let (low, high) = items.iter().fold((items[0], items[0]), |(low, high), &x| {
         (low.min(x), high.max(x))
     });
-    let differ = (low.shifted(T::FROM) ^ high.shifted(T::FROM)) as u64;
-    let shift = T::FROM + (64 - differ.leading_zeros()).saturating_sub(BUCKET_BITS);
+    let differ = (low.shifted(T::FIRST_BIT) ^ high.shifted(T::FIRST_BIT)) as u64;
+    let shift = T::FIRST_BIT + (64 - differ.leading_zeros()).saturating_sub(BUCKET_BITS);
     let bucket = |item: T| item.shifted(shift) % BUCKETS;
     // A histogram per piece, converted to the target positions of each bucket's items from each piece.
     let piece = MIN_BUCKET_LEN / 4;

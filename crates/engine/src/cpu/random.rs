@@ -24,7 +24,7 @@ pub(crate) fn run(op: &Random, _inputs: &[Input<'_>], mut output: Output<'_>) ->
             DType::U8 => fill(op.key, output.all(), Words(|w| (w >> 24) as u8)),
             DType::U16 => fill(op.key, output.all(), Words(|w| (w >> 16) as u16)),
             DType::U32 => fill(op.key, output.all(), Words(|w| w)),
-            DType::U64 => fill(op.key, output.all(), Blocks(|b| b)),
+            DType::U64 => fill(op.key, output.all(), RandomBlocks(|b| b)),
             _ => unreachable!("the rule takes unsigned integers only"),
         },
         Distribution::Uniform { low, range, last } => {
@@ -89,7 +89,7 @@ fn uniform(op: &Random, mut output: Output<'_>, bounds: [Scalar; 3]) {
             let [low, range, last] = wide;
             let unit = unit(53);
             let value = move |b: u64| ((b >> 11) as f64 * unit * range + low).min(last);
-            fill(op.key, output.all(), Blocks(value));
+            fill(op.key, output.all(), RandomBlocks(value));
         }
     }
 }
@@ -106,7 +106,7 @@ fn integers<T: bytemuck::Pod + Default + Send>(
         fill(
             op.key,
             to,
-            Blocks(move |b: u64| convert(b.wrapping_add(low))),
+            RandomBlocks(move |b: u64| convert(b.wrapping_add(low))),
         );
     } else if range <= 1 << 32 {
         // The same product as below, computed from two halves in 64 bits.
@@ -115,11 +115,11 @@ fn integers<T: bytemuck::Pod + Default + Send>(
             (upper * range + ((lower * range) >> 32)) >> 32
         };
         let value = move |b| convert(value(b).wrapping_add(low));
-        fill(op.key, to, Blocks(value));
+        fill(op.key, to, RandomBlocks(value));
     } else {
         let value = move |b| ((u128::from(b) * u128::from(range)) >> 64) as u64;
         let value = move |b| convert(value(b).wrapping_add(low));
-        fill(op.key, to, Blocks(value));
+        fill(op.key, to, RandomBlocks(value));
     }
 }
 
@@ -152,9 +152,9 @@ impl<T, F: Fn(u32) -> T + Copy + Sync> Sample<T> for Words<F> {
 
 /// One element per block.
 #[derive(Clone, Copy)]
-struct Blocks<F>(F);
+struct RandomBlocks<F>(F);
 
-impl<T, F: Fn(u64) -> T + Copy + Sync> Sample<T> for Blocks<F> {
+impl<T, F: Fn(u64) -> T + Copy + Sync> Sample<T> for RandomBlocks<F> {
     const ELEMENTS: usize = 1;
     const BLOCKS: usize = 1;
 
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn words_and_blocks_follow_their_counters() {
         let words = filled::<u32>(Level::Scalar, 1001, Words(|w| w));
-        let blocks = filled::<u64>(Level::Scalar, 1001, Blocks(|b| b));
+        let blocks = filled::<u64>(Level::Scalar, 1001, RandomBlocks(|b| b));
         for (i, &word) in words.iter().enumerate() {
             assert_eq!(word, threefry([1, 2], [i as u32 / 2, 0])[i % 2]);
         }

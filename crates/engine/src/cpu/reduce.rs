@@ -13,19 +13,19 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 
 use self::fold::{
-    All, Any, CountNonzero, FOLD_BLOCK_COLUMNS, FOLD_BLOCK_LEN, FOLD_BLOCK_ROWS, Folder, Lanes,
+    All, Any, CountNonzero, FOLD_BLOCK_COLUMNS, FOLD_BLOCK_LEN, FOLD_BLOCK_ROWS, Folder, LaneFold,
     Max, MaxAbs, Min, MinAbs, Prod, RowBlock, Simple, Sum, SumAbs, Widen,
 };
 use self::moment::{Euclid, LogSumExp, Squared, TwoPassReal, Variance};
 use self::plan::{ReducePlan, RunAxis};
+use super::pool;
 use super::simd::{self, Isa, Task};
-use super::{pool, try_vec};
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
 use crate::ops::reduce::{Fold, Reduce};
 use crate::storage::Storage;
-use crate::{DType, Layout, Result};
+use crate::{DType, Layout, Result, try_vec};
 
 /// Runs a reduction.
 pub(crate) fn run(op: &Reduce, inputs: &[Input<'_>], output: Output<'_>) -> Result<()> {
@@ -111,7 +111,7 @@ macro_rules! by_kind {
         with_type!(floats $source.dtype, T => {
             reduce::<Simple<$fold<T>>, T>($source, $output, &|$total| FromTotal::of($finish))
         }, else with_type!(ints $source.dtype, T => {
-            reduce::<Simple<$fold<T>>, <$fold<T> as Lanes>::Total>($source, $output, &|total| total)
+            reduce::<Simple<$fold<T>>, <$fold<T> as LaneFold>::Total>($source, $output, &|total| total)
         }, else unreachable!("every dtype is a float or an integer")))
     };
 }
@@ -154,7 +154,7 @@ fn dispatch(fold: Fold, source: &ReduceInput<'_>, output: Output<'_>) -> Result<
         _ if source.dtype == DType::F64 => statistic::<f64, f64>(fold, source, output),
         _ => with_type!(floats output.dtype, T => statistic::<f32, T>(fold, source, output),
             else with_type!(ints source.dtype, T => {
-                reduce::<Simple<Prod<T>>, <Prod<T> as Lanes>::Total>(source, output, &|total| total)
+                reduce::<Simple<Prod<T>>, <Prod<T> as LaneFold>::Total>(source, output, &|total| total)
             }, else unreachable!("every dtype is a float or an integer"))),
     }
 }
@@ -164,13 +164,13 @@ fn statistic<T, Out>(fold: Fold, source: &ReduceInput<'_>, output: Output<'_>) -
 where
     T: TwoPassReal,
     Out: FromTotal + Send,
-    Sum<T>: Lanes<In = T, Lane = T, Total = f64>,
-    Prod<T>: Lanes<In = T, Total = f64>,
-    Max<T>: Lanes<In = T, Lane = T, Total = T>,
-    SumAbs<T>: Lanes<In = T, Total = f64>,
-    MaxAbs<T>: Lanes<In = T, Total = T>,
-    MinAbs<T>: Lanes<In = T, Total = T>,
-    CountNonzero<T>: Lanes<In = T, Total = u64>,
+    Sum<T>: LaneFold<In = T, Lane = T, Total = f64>,
+    Prod<T>: LaneFold<In = T, Total = f64>,
+    Max<T>: LaneFold<In = T, Lane = T, Total = T>,
+    SumAbs<T>: LaneFold<In = T, Total = f64>,
+    MaxAbs<T>: LaneFold<In = T, Total = T>,
+    MinAbs<T>: LaneFold<In = T, Total = T>,
+    CountNonzero<T>: LaneFold<In = T, Total = u64>,
 {
     let count = source.count;
     match fold {

@@ -391,19 +391,19 @@ pub(crate) fn parameters<'a, T: Float>(
     let values = Dense::new(op, input)?;
     let values = values.all::<T>();
     let mut out = vec![T::Real::ZERO; values.len()];
-    simd::run(Widen {
+    simd::run(WidenRow {
         from: values,
         to: &mut out,
     });
     Ok(Cow::Owned(out))
 }
 
-struct Widen<'a, T: Float> {
+struct WidenRow<'a, T: Float> {
     from: &'a [T],
     to: &'a mut [T::Real],
 }
 
-impl<T: Float> Task for Widen<'_, T> {
+impl<T: Float> Task for WidenRow<'_, T> {
     type Output = ();
 
     #[inline(always)]

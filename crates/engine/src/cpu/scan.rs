@@ -31,9 +31,9 @@ pub(crate) fn run(op: &Scan, inputs: &[Input<'_>], output: Output<'_>) -> Result
         };
     }
     match op.running {
-        Running::Sum => by_type!(Sum),
-        Running::Prod => by_type!(Prod),
-        Running::Max => by_type!(Max),
+        Running::Sum => by_type!(RunningSum),
+        Running::Prod => by_type!(RunningProd),
+        Running::Max => by_type!(RunningMax),
     }
     Ok(())
 }
@@ -55,9 +55,9 @@ trait ScanFold {
     fn finish(total: Self::Total) -> Self::Out;
 }
 
-struct Sum<T>(T);
-struct Prod<T>(T);
-struct Max<T>(T);
+struct RunningSum<T>(T);
+struct RunningProd<T>(T);
+struct RunningMax<T>(T);
 
 macro_rules! fold {
     ($name:ident $([$in:ty, $lane:ty, $total:ty, $out:ty])*
@@ -95,22 +95,22 @@ macro_rules! fold {
     )*};
 }
 
-fold!(Sum [f32, f32, f64, f32] [f64, f64, f64, f64]
+fold!(RunningSum [f32, f32, f64, f32] [f64, f64, f64, f64]
     empty -0.0, lift |x| x, combine |a, b| a + b, finish |t| t as _);
-fold!(Sum [f16, f32, f64, f16] empty -0.0, lift |x| x.to_f32(), combine |a, b| a + b,
+fold!(RunningSum [f16, f32, f64, f16] empty -0.0, lift |x| x.to_f32(), combine |a, b| a + b,
     finish |t| f16::from_f64(t));
-fold!(Sum [bf16, f32, f64, bf16] empty -0.0, lift |x| x.to_f32(), combine |a, b| a + b,
+fold!(RunningSum [bf16, f32, f64, bf16] empty -0.0, lift |x| x.to_f32(), combine |a, b| a + b,
     finish |t| bf16::from_f64(t));
-fold!(Sum [u8, u64, u64, u64] [u16, u64, u64, u64] [u32, u64, u64, u64] [u64, u64, u64, u64]
+fold!(RunningSum [u8, u64, u64, u64] [u16, u64, u64, u64] [u32, u64, u64, u64] [u64, u64, u64, u64]
     [i8, i64, i64, i64] [i16, i64, i64, i64] [i32, i64, i64, i64] [i64, i64, i64, i64]
     empty 0, lift |x| x, combine |a, b| a.wrapping_add(b), finish |t| t);
-fold!(Prod [f32, f64, f64, f32] [f64, f64, f64, f64]
+fold!(RunningProd [f32, f64, f64, f32] [f64, f64, f64, f64]
     empty 1.0, lift |x| x, combine |a, b| a * b, finish |t| t as _);
-fold!(Prod [f16, f64, f64, f16] empty 1.0, lift |x| x.to_f64(), combine |a, b| a * b,
+fold!(RunningProd [f16, f64, f64, f16] empty 1.0, lift |x| x.to_f64(), combine |a, b| a * b,
     finish |t| f16::from_f64(t));
-fold!(Prod [bf16, f64, f64, bf16] empty 1.0, lift |x| x.to_f64(), combine |a, b| a * b,
+fold!(RunningProd [bf16, f64, f64, bf16] empty 1.0, lift |x| x.to_f64(), combine |a, b| a * b,
     finish |t| bf16::from_f64(t));
-fold!(Prod [u8, u64, u64, u64] [u16, u64, u64, u64] [u32, u64, u64, u64] [u64, u64, u64, u64]
+fold!(RunningProd [u8, u64, u64, u64] [u16, u64, u64, u64] [u32, u64, u64, u64] [u64, u64, u64, u64]
     [i8, i64, i64, i64] [i16, i64, i64, i64] [i32, i64, i64, i64] [i64, i64, i64, i64]
     empty 1, lift |x| x, combine |a, b| a.wrapping_mul(b), finish |t| t);
 
@@ -119,15 +119,15 @@ macro_rules! greater {
         if $b > $a || $b != $b { $b } else { $a }
     };
 }
-fold!(Max [f32, f32, f32, f32] [f64, f64, f64, f64]
+fold!(RunningMax [f32, f32, f32, f32] [f64, f64, f64, f64]
     empty f32::NEG_INFINITY, lift |x| x, combine |a, b| greater!(a, b), finish |t| t);
-fold!(Max [f16, f32, f32, f16] empty f32::NEG_INFINITY, lift |x| x.to_f32(),
+fold!(RunningMax [f16, f32, f32, f16] empty f32::NEG_INFINITY, lift |x| x.to_f32(),
     combine |a, b| greater!(a, b), finish |t| f16::from_f32(t));
-fold!(Max [bf16, f32, f32, bf16] empty f32::NEG_INFINITY, lift |x| x.to_f32(),
+fold!(RunningMax [bf16, f32, f32, bf16] empty f32::NEG_INFINITY, lift |x| x.to_f32(),
     combine |a, b| greater!(a, b), finish |t| bf16::from_f32(t));
 macro_rules! max {
     ($($type:ident),*) => {$(
-        fold!(Max [$type, $type, $type, $type] empty $type::MIN, lift |x| x,
+        fold!(RunningMax [$type, $type, $type, $type] empty $type::MIN, lift |x| x,
             combine |a, b| a.max(b), finish |t| t);
     )*};
 }

@@ -6,14 +6,14 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::axis_split::AxisSplit;
+use super::pool;
 use super::radix::{self, Key64, RadixItem};
 use super::sort_key::SortKey;
-use super::{pool, try_vec};
-use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
 use crate::ops::sort::Sort;
+use crate::{Result, try_vec};
 
 /// Sorts along the axis.
 pub(crate) fn run(op: &Sort, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {

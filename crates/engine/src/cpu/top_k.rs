@@ -4,12 +4,11 @@ use super::arg_sort::expect_u32_len;
 use super::axis_split::AxisSplit;
 use super::sort::for_each_row;
 use super::sort_key::SortKey;
-use super::try_vec;
-use crate::Result;
 use crate::dispatch::{Dense, Input, Output};
 use crate::dtype::with_type;
 use crate::ops::Rule;
 use crate::ops::top_k::TopK;
+use crate::{Result, try_vec};
 
 /// Writes the indices of the largest or smallest elements.
 pub(crate) fn run(op: &TopK, inputs: &[Input<'_>], mut output: Output<'_>) -> Result<()> {

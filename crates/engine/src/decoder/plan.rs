@@ -4,11 +4,9 @@ mod attention;
 mod gemv;
 mod warm_up;
 
-use std::sync::Arc;
-
 use bessemer_hal::BufferSlice;
 
-use super::weight::{LayerWeights, WeightRange, Weights};
+use super::weight::{DecoderWeights, LayerWeights, WeightRange};
 use super::{Decoder, OP, Sequences, Spec};
 use crate::Result;
 use crate::metal::decoder_args::DecodeEmbedArgs;
@@ -34,7 +32,7 @@ pub(super) struct HostToken {
 /// Context in which launches of a sequence are recorded.
 struct PlanContext<'a> {
     spec: &'a Spec,
-    weights: &'a Weights,
+    weights: &'a DecoderWeights,
     sequences: &'a Sequences,
     slot: usize,
     /// Location of the residual stream, if it is not the sequences' scratch memory.
@@ -227,9 +225,3 @@ impl PlanContext<'_> {
         self.weights.vector(range)
     }
 }
-
-const _: fn() = || {
-    // Sequences own their plans, and may move between threads.
-    fn shared<T: Send + Sync>() {}
-    shared::<Arc<DecodePlan>>();
-};

@@ -26,7 +26,7 @@ const WARM_UP_ROWS: [usize; 2] = [16, 64];
 const MAX_LOGIT_ROWS: usize = 64;
 
 /// Maximum work of a command list, in bytes moved or their equivalent: about 0.12 seconds of a small GPU.
-const MAX_LIST_WORK: u64 = 8_000_000_000;
+const MAX_LIST_WORK_BYTES: u64 = 8_000_000_000;
 
 /// Processes tokens, which the caller has checked, and waits for all. The caller updates the lengths.
 pub(super) fn forward(
@@ -48,9 +48,10 @@ pub(super) fn forward(
 
 /// Cost of a batch of `rows` rows of an empty sequence, with the logits of its last row.
 pub(super) fn counts(decoder: &Decoder, sequences: &Sequences, rows: usize) -> Result<Counts> {
-    if rows == 0 || rows > MAX_BATCH_ROWS {
+    let max_rows = MAX_BATCH_ROWS.min(sequences.positions());
+    if rows == 0 || rows > max_rows {
         return Err(invalid(format!(
-            "unsupported batch of {rows} rows: must be from 1 to {MAX_BATCH_ROWS}"
+            "unsupported batch of {rows} rows: must be from 1 to {max_rows}"
         )));
     }
     let batch = PrefillBatch::new(decoder, sequences, &first_rows(rows))?;
@@ -231,7 +232,7 @@ fn submit(
     let mut commands = commands_of();
     let mut work = 0;
     for launch in recorder.into_launches()? {
-        if work > MAX_LIST_WORK {
+        if work > MAX_LIST_WORK_BYTES {
             submissions.commit(std::mem::replace(&mut commands, commands_of()))?;
             work = 0;
         }

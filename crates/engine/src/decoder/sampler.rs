@@ -18,7 +18,7 @@ use crate::{Device, Error, Result};
 const OP: &str = "sample";
 
 /// Maximum vocabulary size that fits the entries of the kernel.
-const MAX_VOCAB: usize = 1 << 20;
+const MAX_VOCAB_TOKENS: usize = 1 << 20;
 
 /// Maximum threads of the only threadgroup.
 const MAX_THREADS: usize = 1024;
@@ -66,10 +66,12 @@ impl DeviceSampler {
             device: device.name().to_owned(),
         })?;
         sampling.check()?;
-        if vocab == 0 || vocab > MAX_VOCAB {
+        if vocab == 0 || vocab > MAX_VOCAB_TOKENS {
             return Err(Error::Invalid {
                 op: OP,
-                reason: format!("unsupported vocabulary {vocab}: must be from 1 to {MAX_VOCAB}"),
+                reason: format!(
+                    "unsupported vocabulary {vocab}: must be from 1 to {MAX_VOCAB_TOKENS}"
+                ),
             });
         }
         let biases = biases(&sampling, vocab);
@@ -91,8 +93,8 @@ impl DeviceSampler {
             vocab: vocab as u32,
             biases: biases.len() as u32,
             // A longer window would exceed any text.
-            window: sampling.penalty_window.min(MAX_VOCAB) as u32,
-            top_k: sampling.top_k.min(MAX_VOCAB) as u32,
+            window: sampling.penalty_window.min(MAX_VOCAB_TOKENS) as u32,
+            top_k: sampling.top_k.min(MAX_VOCAB_TOKENS) as u32,
             repetition: sampling.repetition_penalty,
             presence: sampling.presence_penalty,
             frequency: sampling.frequency_penalty,
@@ -221,11 +223,11 @@ impl DeviceSampler {
 
     /// The launch that samples a token. Biases and penalties change the logits in place.
     pub(super) fn launches(&self, buffers: &SampleBuffers<'_>) -> Result<Vec<Launch>> {
-        if self.vocab > MAX_VOCAB || buffers.logits.length() != 4 * self.vocab {
+        if self.vocab > MAX_VOCAB_TOKENS || buffers.logits.length() != 4 * self.vocab {
             return Err(Error::Invalid {
                 op: OP,
                 reason: format!(
-                    "{} logits for {} tokens, of which at most {MAX_VOCAB} are supported",
+                    "{} logits for {} tokens, of which at most {MAX_VOCAB_TOKENS} are supported",
                     buffers.logits.length() / 4,
                     self.vocab
                 ),

@@ -14,7 +14,7 @@ use crate::metal::{Block, Metal};
 use crate::{Error, Result};
 
 /// Maximum sampled tokens in flight: the next waits for the oldest.
-const MAX_IN_FLIGHT: usize = 8;
+const MAX_TOKENS_IN_FLIGHT: usize = 8;
 
 /// Bytes of a sequence's state on the device: the next token and its position.
 pub(super) const STATE_BYTES: usize = 8;
@@ -27,7 +27,7 @@ pub struct Sequences {
     owner: Arc<DecoderInner>,
     kind: CacheType,
     positions: usize,
-    slots: Vec<Slot>,
+    slots: Vec<SequenceSlot>,
     /// Keys and values of every layer: `[slot][kv_head][position][dim]`.
     caches: Vec<[Block; 2]>,
     scratch: Scratch,
@@ -40,7 +40,7 @@ pub struct Sequences {
 }
 
 /// One sequence.
-struct Slot {
+struct SequenceSlot {
     len: usize,
     /// The token that comes next.
     next: NextToken,
@@ -149,7 +149,10 @@ impl Sequences {
     /// [`Error::Invalid`] if there is no sequence or no capacity for a token; [`Error::OutOfMemory`].
     pub fn new(decoder: &Decoder, kind: CacheType, slots: usize, positions: usize) -> Result<Self> {
         let (metal, spec) = (decoder.metal(), decoder.spec());
-        if slots == 0 || positions == 0 || u32::try_from(positions).is_err() {
+        if [slots, positions]
+            .iter()
+            .any(|&n| n == 0 || u32::try_from(n).is_err())
+        {
             return Err(invalid(format!(
                 "unsupported capacity: {slots} sequences of {positions} tokens"
             )));
@@ -163,7 +166,7 @@ impl Sequences {
             dims: vec![slots, spec.kv_heads, positions, spec.head_dim],
         })?;
         let slot = |_| {
-            Ok(Slot {
+            Ok(SequenceSlot {
                 len: 0,
                 next: NextToken::Unknown,
                 is_written: false,
@@ -177,10 +180,11 @@ impl Sequences {
             owner: Arc::clone(&decoder.0),
             kind,
             positions,
-            slots: (0..slots).map(slot).collect::<Result<_>>()?,
+            // Before the slots: too many of them exceed the memory limit here, and are not allocated one by one.
             caches: (0..spec.layers.len()).map(caches).collect::<Result<_>>()?,
+            slots: (0..slots).map(slot).collect::<Result<_>>()?,
             scratch: Scratch::new(metal, spec, kind, positions)?,
-            ids: (0..MAX_IN_FLIGHT).map(ids).collect::<Result<_>>()?,
+            ids: (0..MAX_TOKENS_IN_FLIGHT).map(ids).collect::<Result<_>>()?,
             next_id: 0,
             in_flight: VecDeque::new(),
             logits_of: None,
@@ -377,7 +381,7 @@ impl Sequences {
 
     /// Makes sure that the device has the token that the next step processes.
     pub(super) fn write_next(&mut self, slot: usize) -> Result<()> {
-        let Slot {
+        let SequenceSlot {
             next, is_written, ..
         } = self.slots[slot];
         match next {

@@ -11,7 +11,7 @@ use crate::quant::QuantMatrix;
 use crate::{Result, RopeStyle, RopeTable};
 
 /// Alignment of vectors, in bytes.
-const VECTOR_ALIGNMENT: usize = 64;
+const VECTOR_ALIGNMENT_BYTES: usize = 64;
 
 /// A weight matrix.
 pub(super) struct WeightMatrix {
@@ -52,7 +52,7 @@ pub(super) struct LayerWeights {
 }
 
 /// RoPE parameters.
-pub(super) struct Rotation {
+pub(super) struct DeviceRotation {
     /// Frequencies: rotation from one position to the next, in units of 2⁻⁶⁴ turns.
     pub(super) frequencies: WeightRange,
     pub(super) pairs: usize,
@@ -61,11 +61,11 @@ pub(super) struct Rotation {
 }
 
 /// All weights.
-pub(super) struct Weights {
+pub(super) struct DecoderWeights {
     pub(super) embedding: WeightMatrix,
     pub(super) head: WeightMatrix,
     pub(super) output_norm: WeightRange,
-    pub(super) rotations: [Rotation; 2],
+    pub(super) rotations: [DeviceRotation; 2],
     pub(super) layers: Vec<LayerWeights>,
     vectors: Block,
     footprint: Footprint,
@@ -110,7 +110,7 @@ impl Loader<'_> {
 
     fn append(&mut self, bytes: &[u8]) -> WeightRange {
         self.bytes
-            .resize(self.bytes.len().next_multiple_of(VECTOR_ALIGNMENT), 0);
+            .resize(self.bytes.len().next_multiple_of(VECTOR_ALIGNMENT_BYTES), 0);
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         start..self.bytes.len()
@@ -162,14 +162,14 @@ impl Loader<'_> {
         })
     }
 
-    fn rotation(&mut self, table: &RopeTable) -> Result<Rotation> {
+    fn rotation(&mut self, table: &RopeTable) -> Result<DeviceRotation> {
         let pairs = table.frequencies().shape().count();
         // The fractions of revolutions come first, then whole revolutions, which do not matter at integer positions.
         let mut frequencies = table.revolutions().to_vec::<u64>()?;
         frequencies.truncate(pairs);
         // At least one, so that it can be bound.
         frequencies.resize(pairs.max(1), 0);
-        Ok(Rotation {
+        Ok(DeviceRotation {
             frequencies: self.append(bytemuck::cast_slice(&frequencies)),
             pairs,
             interleaved: table.style() == RopeStyle::Interleaved,
@@ -178,7 +178,7 @@ impl Loader<'_> {
     }
 }
 
-impl Weights {
+impl DecoderWeights {
     pub(super) fn new(metal: &Arc<Metal>, spec: &Spec) -> Result<Self> {
         let mut loader = Loader {
             metal,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use bessemer_hal::NO_COPY_ALIGNMENT;
+use bessemer_hal::NO_COPY_ALIGNMENT_BYTES;
 use memmap2::Mmap;
 
 use super::safetensors::{Header, Safetensors};
@@ -100,11 +100,11 @@ impl Bytes for MappedRange {
 
     fn pages(&self) -> Option<(NonNull<u8>, usize)> {
         let base = NonNull::from(self.map.bytes()).cast::<u8>();
-        if !base.addr().get().is_multiple_of(NO_COPY_ALIGNMENT) {
+        if !base.addr().get().is_multiple_of(NO_COPY_ALIGNMENT_BYTES) {
             return None;
         }
-        let start = self.range.start / NO_COPY_ALIGNMENT * NO_COPY_ALIGNMENT;
-        let end = self.range.end.next_multiple_of(NO_COPY_ALIGNMENT);
+        let start = self.range.start / NO_COPY_ALIGNMENT_BYTES * NO_COPY_ALIGNMENT_BYTES;
+        let end = self.range.end.next_multiple_of(NO_COPY_ALIGNMENT_BYTES);
         // The last page of a file is mapped completely.
         let mapped = self.map.bytes().len().next_multiple_of(MIN_PAGE_BYTES);
         // SAFETY: `start` is within the map.
@@ -115,7 +115,7 @@ impl Bytes for MappedRange {
 
 /// The minimum page size of the supported systems.
 const MIN_PAGE_BYTES: usize = if cfg!(target_vendor = "apple") {
-    NO_COPY_ALIGNMENT
+    NO_COPY_ALIGNMENT_BYTES
 } else {
     4096
 };

@@ -88,7 +88,7 @@ impl Tensor {
 }
 
 /// Reads everything before the data: its type, whether its byte order is foreign, and the header.
-fn preamble<R: Read>(from: &mut Reader<'_, R>) -> Result<(DType, bool, Header)> {
+fn preamble<R: Read>(from: &mut Reader<'_, R>) -> Result<(DType, bool, NpyHeader)> {
     let magic: [u8; 6] = from.array("the signature")?;
     if magic != MAGIC {
         return Err(from.bad("not a .npy file: it does not begin with \\x93NUMPY"));
@@ -104,7 +104,7 @@ fn preamble<R: Read>(from: &mut Reader<'_, R>) -> Result<(DType, bool, Header)> 
         }
     };
     let header = from.bytes(len, "the header")?;
-    let header = Header::parse(&header).map_err(|e| from.bad(format_args!("header: {e}")))?;
+    let header = NpyHeader::parse(&header).map_err(|e| from.bad(format_args!("header: {e}")))?;
     let (dtype, foreign) = dtype(&header.descr).ok_or_else(|| {
         from.bad(format_args!(
             "type {:?} is not supported; bool, 8 to 64-bit integers and 16 to 64-bit floats are",
@@ -246,13 +246,13 @@ fn dtype(name: &str) -> Option<(DType, bool)> {
 
 /// The header's dictionary.
 #[derive(Debug, PartialEq, Eq)]
-struct Header {
+struct NpyHeader {
     descr: String,
     fortran: bool,
     dims: Vec<usize>,
 }
 
-impl Header {
+impl NpyHeader {
     /// Parses a dictionary such as `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
     fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         let text = std::str::from_utf8(bytes).map_err(|_| "not text")?;
@@ -359,13 +359,13 @@ mod tests {
     #[test]
     fn parses_headers_as_python_writes_them() {
         let expected = |descr: &str, fortran, shape: &[usize]| {
-            Ok(Header {
+            Ok(NpyHeader {
                 descr: descr.to_owned(),
                 fortran,
                 dims: shape.to_vec(),
             })
         };
-        let parse = |text: &str| Header::parse(text.as_bytes());
+        let parse = |text: &str| NpyHeader::parse(text.as_bytes());
         assert_eq!(
             parse("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }   \n"),
             expected("<f4", false, &[2, 3])

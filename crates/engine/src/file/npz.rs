@@ -7,7 +7,7 @@ use std::path::Path;
 
 use flate2::read::DeflateDecoder;
 
-use super::zip::{Archive, Method};
+use super::zip::{Archive, CompressionMethod};
 use super::{Data, Reader, bad, distinct, npy, open, write, zip};
 use crate::{Error, Result, Tensor, graph};
 
@@ -37,8 +37,8 @@ pub(super) fn archive<R: Read + Seek>(
         };
         let stored = archive.open(member)?;
         let tensor = match member.method {
-            Method::Stored => entry(stored, member, path)?,
-            Method::Deflated => entry(DeflateDecoder::new(stored), member, path)?,
+            CompressionMethod::Stored => entry(stored, member, path)?,
+            CompressionMethod::Deflated => entry(DeflateDecoder::new(stored), member, path)?,
         };
         out.push((name.to_owned(), tensor));
     }
@@ -82,7 +82,7 @@ pub fn save(
     path: impl AsRef<Path>,
     tensors: &[(impl AsRef<str>, impl Borrow<Tensor>)],
 ) -> Result<()> {
-    save_as(path.as_ref(), tensors, Method::Stored)
+    save_as(path.as_ref(), tensors, CompressionMethod::Stored)
 }
 
 /// Writes named arrays, compressed, as `numpy.savez_compressed` does.
@@ -90,13 +90,13 @@ pub fn save_compressed(
     path: impl AsRef<Path>,
     tensors: &[(impl AsRef<str>, impl Borrow<Tensor>)],
 ) -> Result<()> {
-    save_as(path.as_ref(), tensors, Method::Deflated)
+    save_as(path.as_ref(), tensors, CompressionMethod::Deflated)
 }
 
 fn save_as(
     path: &Path,
     tensors: &[(impl AsRef<str>, impl Borrow<Tensor>)],
-    method: Method,
+    method: CompressionMethod,
 ) -> Result<()> {
     distinct("npz::save", tensors.iter().map(|(name, _)| name.as_ref()))?;
     let all: Vec<&Tensor> = tensors.iter().map(|(_, t)| t.borrow()).collect();
@@ -106,7 +106,7 @@ fn save_as(
         npy::header("npz::save", tensor.dtype(), tensor.shape())?;
     }
     write(path, |file| {
-        let mut archive = zip::Writer::new(file, zip::MIN_ZIP64_VALUE);
+        let mut archive = zip::ZipWriter::new(file, zip::MIN_ZIP64_VALUE);
         for (name, tensor) in tensors {
             let data = Data::new(tensor.borrow())?;
             let tensor = tensor.borrow();

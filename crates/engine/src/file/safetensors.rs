@@ -261,7 +261,7 @@ struct Metadata(BTreeMap<String, String>);
 /// Keys of a [`RawEntry`]; others are errors.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Key {
+enum EntryKey {
     Dtype,
     Shape,
     DataOffsets,
@@ -320,9 +320,11 @@ impl<'de> Deserialize<'de> for RawEntry {
                 let (mut dtype, mut shape, mut offsets) = (None, None, None);
                 while let Some(key) = map.next_key()? {
                     match key {
-                        Key::Dtype => set(&mut dtype, map.next_value()?, "dtype")?,
-                        Key::Shape => set(&mut shape, map.next_value()?, "shape")?,
-                        Key::DataOffsets => set(&mut offsets, map.next_value()?, "data_offsets")?,
+                        EntryKey::Dtype => set(&mut dtype, map.next_value()?, "dtype")?,
+                        EntryKey::Shape => set(&mut shape, map.next_value()?, "shape")?,
+                        EntryKey::DataOffsets => {
+                            set(&mut offsets, map.next_value()?, "data_offsets")?
+                        }
                     }
                 }
                 Ok(RawEntry {

@@ -245,9 +245,9 @@ fn every_dtype_round_trips_through_every_format() {
 #[test]
 fn zip64_archives_round_trip() {
     // With a limit of 0, every value needs a ZIP64 field.
-    let mut writer = zip::Writer::new(Vec::new(), 0);
+    let mut writer = zip::ZipWriter::new(Vec::new(), 0);
     for name in ["a.npy", "b.npy"] {
-        let method = zip::Method::Stored;
+        let method = zip::CompressionMethod::Stored;
         writer.add(name, method, &[fixture::MATRIX_I32]).unwrap();
     }
     let bytes = writer.finish().unwrap();

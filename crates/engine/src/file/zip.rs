@@ -34,7 +34,7 @@ const MAX_DEFLATE_RATIO: u64 = 1032;
 
 /// How a member is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
+pub(super) enum CompressionMethod {
     Stored,
     Deflated,
 }
@@ -43,7 +43,7 @@ pub(super) enum Method {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) name: String,
-    pub(super) method: Method,
+    pub(super) method: CompressionMethod,
     pub(super) crc: u32,
     pub(super) size: u64,
     compressed: u64,
@@ -76,8 +76,8 @@ pub fn open_member(path: impl AsRef<Path>, name: &str) -> Result<Option<Box<dyn 
     archive.seek(member)?;
     let stored = archive.from.take(member.compressed);
     Ok(Some(match member.method {
-        Method::Stored => Box::new(stored),
-        Method::Deflated => Box::new(DeflateDecoder::new(stored).take(member.size)),
+        CompressionMethod::Stored => Box::new(stored),
+        CompressionMethod::Deflated => Box::new(DeflateDecoder::new(stored).take(member.size)),
     }))
 }
 
@@ -190,8 +190,8 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             return Err(fail("is encrypted"));
         }
         let method = match u16_at(record, 10) {
-            0 => Method::Stored,
-            8 => Method::Deflated,
+            0 => CompressionMethod::Stored,
+            8 => CompressionMethod::Deflated,
             n => return Err(fail(&format!("compression method {n} is not supported"))),
         };
         let mut wide = Zip64Field::new(&record[46 + lens[0]..][..lens[1]]);
@@ -209,8 +209,8 @@ impl<'a, R: Read + Seek> Archive<'a, R> {
             return Err(fail("is outside the file"));
         }
         let possible = match method {
-            Method::Stored => size == compressed,
-            Method::Deflated => size / MAX_DEFLATE_RATIO <= compressed,
+            CompressionMethod::Stored => size == compressed,
+            CompressionMethod::Deflated => size / MAX_DEFLATE_RATIO <= compressed,
         };
         if !possible {
             return Err(fail(
@@ -293,7 +293,7 @@ impl<'a> Zip64Field<'a> {
 }
 
 /// An archive being written.
-pub(super) struct Writer<W> {
+pub(super) struct ZipWriter<W> {
     to: W,
     /// Number of bytes written.
     at: u64,
@@ -303,7 +303,7 @@ pub(super) struct Writer<W> {
     limit: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> ZipWriter<W> {
     pub(super) fn new(to: W, limit: u64) -> Self {
         Self {
             to,
@@ -331,15 +331,20 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds a file with the concatenated bytes of `parts`.
-    pub(super) fn add(&mut self, name: &str, method: Method, parts: &[&[u8]]) -> io::Result<()> {
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        method: CompressionMethod,
+        parts: &[&[u8]],
+    ) -> io::Result<()> {
         let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, "the name is too long");
         let name_len = u16::try_from(name.len()).map_err(too_long)?;
         let mut crc = flate2::Crc::new();
         parts.iter().for_each(|part| crc.update(part));
         let size = parts.iter().map(|part| part.len() as u64).sum::<u64>();
         let deflated = match method {
-            Method::Stored => None,
-            Method::Deflated => {
+            CompressionMethod::Stored => None,
+            CompressionMethod::Deflated => {
                 let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
                 for part in parts {
                     encoder.write_all(part)?;
@@ -444,7 +449,7 @@ const VERSION: u16 = 45;
 
 /// The common fields of a member's local and central headers.
 struct HeaderFields {
-    method: Method,
+    method: CompressionMethod,
     is_utf8: bool,
     crc: u32,
     /// Compressed and uncompressed.
@@ -455,8 +460,8 @@ struct HeaderFields {
 impl HeaderFields {
     fn bytes(&self, wide: &[u8]) -> Vec<u8> {
         let method = match self.method {
-            Method::Stored => 0,
-            Method::Deflated => 8,
+            CompressionMethod::Stored => 0,
+            CompressionMethod::Deflated => 8,
         };
         let mut out = Vec::new();
         out.extend(VERSION.to_le_bytes());

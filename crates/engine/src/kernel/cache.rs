@@ -22,7 +22,9 @@ use crate::cpu::math::Math;
 use crate::cpu::pool::{self, DisjointSlice};
 use crate::cpu::row::{Float, Real};
 use crate::cpu::simd::{self, Family, Isa, MulAdd, Task};
-use crate::{Error, Result};
+use crate::{Error, Result, try_vec};
+
+const OP: &str = "attention";
 
 /// Positions of a panel of keys.
 const LANES: usize = 16;
@@ -71,8 +73,8 @@ impl CacheType {
     /// Bytes of a key or value of `dim` elements.
     pub const fn row_bytes(self, dim: usize) -> usize {
         match self {
-            Self::F32 | Self::F16 => self.size() * dim,
-            Self::Q8_0 => dim + 2 * q8::groups(dim),
+            Self::F32 | Self::F16 => dim.saturating_mul(self.size()),
+            Self::Q8_0 => dim.saturating_add(q8::groups(dim).saturating_mul(2)),
         }
     }
 }
@@ -123,6 +125,9 @@ pub struct Attend<'a> {
 }
 
 impl KvCache {
+    /// The capacity is a multiple of this.
+    pub const CAPACITY_STEP_POSITIONS: usize = BLOCK_POSITIONS;
+
     /// An empty cache. On most systems, memory is not committed before it is written.
     pub fn new(kind: CacheType, heads: usize, dim: usize, positions: usize) -> Result<Self> {
         let capacity = positions
@@ -131,7 +136,7 @@ impl KvCache {
         let count = heads.checked_mul(dim).and_then(|n| n.checked_mul(capacity));
         let Some(count) = count.filter(|n| (1..=isize::MAX as usize / 8).contains(n)) else {
             return Err(Error::SizeOverflow {
-                op: "attention",
+                op: OP,
                 dims: vec![heads, dim, positions],
             });
         };
@@ -141,9 +146,9 @@ impl KvCache {
             capacity,
         };
         let store = match kind {
-            CacheType::F32 => KvStore::F32(vec![0.0; count], vec![0.0; count]),
-            CacheType::F16 => KvStore::F16(zeros(count), zeros(count)),
-            CacheType::Q8_0 => KvStore::Q8(q8::Q8Store::new(layout)),
+            CacheType::F32 => KvStore::F32(try_vec::zeros(OP, count)?, try_vec::zeros(OP, count)?),
+            CacheType::F16 => KvStore::F16(zeros(count)?, zeros(count)?),
+            CacheType::Q8_0 => KvStore::Q8(q8::Q8Store::new(layout)?),
         };
         Ok(Self {
             heads,
@@ -325,9 +330,9 @@ impl Attend<'_> {
     }
 }
 
-fn zeros(count: usize) -> Vec<f16> {
+fn zeros(count: usize) -> Result<Vec<f16>> {
     // Via `u16`, whose zeros the allocator provides without writing them.
-    vec![0_u16; count].reinterpret_into()
+    Ok(try_vec::zeros::<u16>(OP, count)?.reinterpret_into())
 }
 
 /// The dimensions of a cache.
@@ -463,7 +468,7 @@ impl<K: KvView, V: KvView> Task for CacheAttention<'_, K, V> {
                     let visible = a.visible(position(i));
                     let low = visible.start.saturating_sub(from).min(BLOCK_POSITIONS);
                     let high = visible.end.saturating_sub(from).min(BLOCK_POSITIONS);
-                    let state = OnlineSoftmax {
+                    let state = CacheSoftmax {
                         max: &mut maxima[i],
                         total: &mut totals[i],
                         sums: &mut sums[i * dim..][..dim],
@@ -518,7 +523,7 @@ fn score<I: Isa, const R: usize>(q: &[f32], dim: usize, k: &[f32], scores: &mut 
 }
 
 /// The state of a row's online softmax.
-struct OnlineSoftmax<'a> {
+struct CacheSoftmax<'a> {
     /// Running maximum of the scores.
     max: &'a mut f32,
     /// Sum of the weights, relative to the maximum.
@@ -527,7 +532,7 @@ struct OnlineSoftmax<'a> {
     sums: &'a mut [f32],
 }
 
-impl OnlineSoftmax<'_> {
+impl CacheSoftmax<'_> {
     /// Replaces the scores of a block by weights, which are zero outside of `visible`, and rescales the sums if the
     /// maximum grows.
     #[inline(always)]

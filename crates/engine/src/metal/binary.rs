@@ -3,7 +3,7 @@
 use super::fused;
 use super::input::{Input, Output};
 use super::record::Recorder;
-use crate::ops::binary::{Binary, Types};
+use crate::ops::binary::{Binary, BinaryTypes};
 use crate::ops::fused::Action;
 use crate::{DType, Kind, Result};
 
@@ -20,13 +20,13 @@ pub(super) fn record(
 /// The type of the result for elements of a type, if there is such a function of them.
 pub(super) fn result(op: Binary, dtype: DType) -> Option<DType> {
     match (op.types(), dtype.kind()) {
-        (Types::Compare, _) => Some(DType::Bool),
-        (Types::Same, _)
-        | (Types::Number, Kind::Int | Kind::Float)
-        | (Types::TrueFloat | Types::Float, Kind::Float)
-        | (Types::Logic, Kind::Bool)
-        | (Types::Bits, Kind::Int | Kind::Bool)
-        | (Types::Int, Kind::Int) => Some(dtype),
+        (BinaryTypes::Compare, _) => Some(DType::Bool),
+        (BinaryTypes::Same, _)
+        | (BinaryTypes::Number, Kind::Int | Kind::Float)
+        | (BinaryTypes::TrueFloat | BinaryTypes::Float, Kind::Float)
+        | (BinaryTypes::Logic, Kind::Bool)
+        | (BinaryTypes::Bits, Kind::Int | Kind::Bool)
+        | (BinaryTypes::Int, Kind::Int) => Some(dtype),
         _ => None,
     }
 }

@@ -125,7 +125,7 @@ impl Block {
 
     /// Clears all bytes.
     pub(crate) fn fill_zeros(&self, op: &'static str) -> Result<()> {
-        const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
         (0..self.len).step_by(ZEROS.len()).try_for_each(|offset| {
             let len = ZEROS.len().min(self.len - offset);
             self.write(op, offset, &ZEROS[..len])
@@ -338,19 +338,19 @@ impl Drop for Block {
 mod tests {
     use std::ptr::NonNull;
 
-    use bessemer_hal::NO_COPY_ALIGNMENT;
+    use bessemer_hal::NO_COPY_ALIGNMENT_BYTES;
     use bessemer_hal::soft::{self, SoftOptions};
 
     use super::*;
     use crate::metal::copy;
     use crate::metal::input::{Input, Output};
     use crate::metal::record::Recorder;
-    use crate::storage::{Memory, Storage};
+    use crate::storage::{HeapBlock, Storage};
     use crate::{DType, Device, Layout, Shape, Tensor};
 
     /// Whole pages that contain the elements, as a mapped file does.
     struct Pages {
-        memory: Memory,
+        memory: HeapBlock,
         from: usize,
         len: usize,
     }
@@ -362,7 +362,7 @@ mod tests {
 
         fn pages(&self) -> Option<(NonNull<u8>, usize)> {
             let all = NonNull::from(self.memory.bytes()).cast();
-            Some((all, 2 * NO_COPY_ALIGNMENT))
+            Some((all, 2 * NO_COPY_ALIGNMENT_BYTES))
         }
     }
 
@@ -370,8 +370,8 @@ mod tests {
     fn memory_in_pages_is_used_where_it_is() {
         let device = Device::on(soft::device(SoftOptions::from_env().unwrap()).unwrap());
         // Large blocks begin on a large page.
-        let mut memory = Memory::new(8 << 20).unwrap();
-        let from = NO_COPY_ALIGNMENT + 4;
+        let mut memory = HeapBlock::new(8 << 20).unwrap();
+        let from = NO_COPY_ALIGNMENT_BYTES + 4;
         let values: Vec<f32> = (0..100).map(|i| i as f32).collect();
         let bytes = bytemuck::cast_slice(&values);
         memory.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);

@@ -11,7 +11,7 @@ use crate::shape::MAX_RANK;
 use crate::{Layout, Result};
 
 /// Maximum inputs of one launch, as in `concat.metal`.
-const MAX_INTERLEAVED: usize = 4;
+const MAX_INTERLEAVED_INPUTS: usize = 4;
 
 /// Copies each input to its region: in one launch if there are few and their regions interleave in memory, otherwise in
 /// one each.
@@ -30,7 +30,7 @@ pub(crate) fn record(
         start += input.layout.shape()[op.axis];
     }
     let disjoint = output.shape[..op.axis].iter().all(|&len| len == 1);
-    if !disjoint && (2..=MAX_INTERLEAVED).contains(&parts.len()) {
+    if !disjoint && (2..=MAX_INTERLEAVED_INPUTS).contains(&parts.len()) {
         return interleave(op.axis, recorder, &parts, output);
     }
     let whole = Layout::contiguous(output.shape);
@@ -55,10 +55,10 @@ fn interleave(
         .flag("VECTOR_OUTPUT", elementwise.is_vector_store())
         .flag("THIRD", parts.len() > 2)
         .flag("FOURTH", parts.len() > 3);
-    let mut spans = Vec::with_capacity(MAX_INTERLEAVED);
+    let mut spans = Vec::with_capacity(MAX_INTERLEAVED_INPUTS);
     let (mut views, mut regions) = (
-        Vec::with_capacity(MAX_INTERLEAVED),
-        Vec::with_capacity(MAX_INTERLEAVED),
+        Vec::with_capacity(MAX_INTERLEAVED_INPUTS),
+        Vec::with_capacity(MAX_INTERLEAVED_INPUTS),
     );
     for &(input, start) in parts {
         let span = input.span(output);

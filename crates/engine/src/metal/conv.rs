@@ -10,7 +10,7 @@ use bytemuck::Zeroable;
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::matmul::{
-    self, Activation, Epilogue, MatmulArgs, MatmulVariant, MatrixStrides, OperandLayout,
+    self, EpilogueActivation, Epilogue, MatmulArgs, MatmulVariant, MatrixStrides, OperandLayout,
 };
 use super::msl_struct::msl_struct;
 use super::record::Recorder;
@@ -289,7 +289,7 @@ impl<'a> ConvProblem<'a> {
             split: false,
             addend: bias.is_some(),
             residual: false,
-            activation: Activation::None,
+            activation: EpilogueActivation::None,
             stepwise: false,
         };
         let kernel = variant.specialise(kernel);

@@ -21,8 +21,8 @@ mod text;
 pub(super) use text::{ENTRY, Program, Table};
 
 use bytemuck::Zeroable;
-use text::InputLocation;
 
+use self::text::InputLocation;
 use super::elementwise::Elementwise;
 use super::input::{Input, Output};
 use super::kernel::Kernel;

@@ -8,7 +8,7 @@ use super::Block;
 use crate::{DType, Layout, Scalar, Shape};
 
 /// Alignment of bound ranges in bytes, so that the widest vector load is aligned if the element is.
-const ALIGN: usize = 32;
+const RANGE_ALIGNMENT_BYTES: usize = 32;
 
 /// An input of a kernel.
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ impl<'a> Input<'a> {
         };
         let size = self.dtype.size();
         let Range { start, end } = self.layout.span();
-        let start = start * size / ALIGN * ALIGN;
+        let start = start * size / RANGE_ALIGNMENT_BYTES * RANGE_ALIGNMENT_BYTES;
         Span {
             slice: block.slice(start..(end * size).max(start)),
             offset: self.layout.offset() - start / size,
@@ -105,7 +105,7 @@ impl Output {
     pub(crate) fn region_slice(&self, region: &Layout) -> (BufferSlice, usize) {
         let size = self.dtype.size();
         let Range { start, end } = region.span();
-        let start = start * size / ALIGN * ALIGN;
+        let start = start * size / RANGE_ALIGNMENT_BYTES * RANGE_ALIGNMENT_BYTES;
         let first = self.slice.offset() + start;
         let slice = self
             .slice

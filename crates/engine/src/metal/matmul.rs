@@ -58,7 +58,7 @@ const READ_BYTES_PER_PARTIAL: usize = 25;
 const FLOPS_PER_BYTE: u64 = 25;
 
 /// Cost of integer products relative to floats: no matrix units, and a multiplication takes several cycles.
-const INTEGER_COST: u64 = 8;
+const INTEGER_TO_FLOAT_COST_RATIO: u64 = 8;
 
 msl_struct! {
     /// Strides of a matrix operand along its first and its second index.
@@ -108,14 +108,14 @@ pub(super) struct Epilogue<'a> {
     pub(super) alpha: Scalar,
     pub(super) beta: Scalar,
     pub(super) addend: Option<Input<'a>>,
-    pub(super) activation: Activation,
+    pub(super) activation: EpilogueActivation,
     pub(super) residual: Option<Input<'a>>,
     pub(super) stepwise: bool,
 }
 
-/// Activation of an epilogue; the numbers are those of `matmul.h`.
+/// EpilogueActivation of an epilogue; the numbers are those of `matmul.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activation {
+pub(crate) enum EpilogueActivation {
     None = 0,
     Relu = 1,
     Silu = 2,
@@ -124,7 +124,7 @@ pub(crate) enum Activation {
     Sigmoid = 5,
 }
 
-impl Activation {
+impl EpilogueActivation {
     /// The activation of an op, if kernels support it.
     pub(crate) fn of(op: Unary) -> Option<Self> {
         match op {
@@ -144,7 +144,7 @@ impl Epilogue<'_> {
         alpha: Scalar::Int(1),
         beta: Scalar::Int(0),
         addend: None,
-        activation: Activation::None,
+        activation: EpilogueActivation::None,
         residual: None,
         stepwise: false,
     };
@@ -166,8 +166,8 @@ pub(crate) fn record(
             ..Epilogue::NONE
         },
         then => {
-            let activation = then.activation.map(Activation::of);
-            let Some(activation) = activation.unwrap_or(Some(Activation::None)) else {
+            let activation = then.activation.map(EpilogueActivation::of);
+            let Some(activation) = activation.unwrap_or(Some(EpilogueActivation::None)) else {
                 recorder.no_kernel = true;
                 return Ok(());
             };
@@ -380,7 +380,7 @@ pub(super) struct MatmulVariant {
     pub(super) split: bool,
     pub(super) addend: bool,
     pub(super) residual: bool,
-    pub(super) activation: Activation,
+    pub(super) activation: EpilogueActivation,
     pub(super) stepwise: bool,
 }
 
@@ -418,7 +418,7 @@ struct MatmulLaunch {
     right: BufferSlice,
     addend: Option<BufferSlice>,
     residual: Option<BufferSlice>,
-    activation: Activation,
+    activation: EpilogueActivation,
     stepwise: bool,
     output: BufferSlice,
     batches: usize,
@@ -672,7 +672,7 @@ impl MatmulLaunch {
             .define("ACTIVATION", 0)
             .flag("RIGHT_K_MAJOR", self.layouts[1].k_major)
             .flag("ADDEND", self.addend.is_some());
-        let cost = INTEGER_COST.saturating_mul(cost(count, p.depth as usize));
+        let cost = INTEGER_TO_FLOAT_COST_RATIO.saturating_mul(cost(count, p.depth as usize));
         recorder
             .launch_in_bands(kernel, cost)?
             .read(self.left.clone())
@@ -707,14 +707,14 @@ mod tests {
         (0..count).map(|i| (i as f64 * step).sin() as f32).collect()
     }
 
-    fn function(activation: Activation, x: f64) -> f64 {
+    fn function(activation: EpilogueActivation, x: f64) -> f64 {
         match activation {
-            Activation::None => x,
-            Activation::Relu => x.max(0.0),
-            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-            Activation::Silu => x / (1.0 + (-x).exp()),
-            Activation::Gelu => unreachable!("compared with the op by tests of graphs"),
-            Activation::GeluTanh => {
+            EpilogueActivation::None => x,
+            EpilogueActivation::Relu => x.max(0.0),
+            EpilogueActivation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            EpilogueActivation::Silu => x / (1.0 + (-x).exp()),
+            EpilogueActivation::Gelu => unreachable!("compared with the op by tests of graphs"),
+            EpilogueActivation::GeluTanh => {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
                 0.5 * x * (1.0 + inner.tanh())
             }
@@ -728,11 +728,11 @@ mod tests {
         let metal = device.metal_backend().unwrap();
         let shape = |dims: &[usize]| Layout::contiguous(Shape::new("test", dims).unwrap());
         for (activation, [m, k, n]) in [
-            (Activation::None, [33, 20, 35]),
-            (Activation::Relu, [3, 20, 35]),
-            (Activation::Silu, [35, 20, 1]),
-            (Activation::GeluTanh, [20, 1100, 18]),
-            (Activation::Silu, [2, 1100, 18]),
+            (EpilogueActivation::None, [33, 20, 35]),
+            (EpilogueActivation::Relu, [3, 20, 35]),
+            (EpilogueActivation::Silu, [35, 20, 1]),
+            (EpilogueActivation::GeluTanh, [20, 1100, 18]),
+            (EpilogueActivation::Silu, [2, 1100, 18]),
         ] {
             let (a, b, c, r) = (
                 wave(m * k, 0.7),

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use bessemer_hal::{Matrix, MatrixElement, MatrixProduct, PreparedProduct};
 
 use super::input::{Input, Output};
-use super::matmul::{Activation, Epilogue};
+use super::matmul::{Epilogue, EpilogueActivation};
 use super::record::Recorder;
 use super::{Metal, copy, matmul};
 use crate::{DType, Result};
@@ -82,7 +82,7 @@ pub(super) fn record(
     let (batch, &[rows, columns]) = shape.split_at(shape.rank() - 2) else {
         return Ok(false);
     };
-    let plain = epilogue.activation == Activation::None && epilogue.residual.is_none();
+    let plain = epilogue.activation == EpilogueActivation::None && epilogue.residual.is_none();
     // MPS rounds once.
     let rounds = epilogue.stepwise && element != MatrixElement::F32;
     if !plain || rounds || batch.iter().any(|&n| n != 1) {

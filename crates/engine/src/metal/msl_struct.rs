@@ -144,10 +144,10 @@ macro_rules! structs {
 }
 
 /// A header of a shared struct: its name, and the function that writes it.
-type Header = (&'static str, fn() -> String);
+type StructHeader = (&'static str, fn() -> String);
 
 /// The headers of all shared structs.
-const STRUCTS: &[Header] = structs![
+const STRUCTS: &[StructHeader] = structs![
     ArangeArgs,
     AttentionArgs,
     AxisSplit,

@@ -34,7 +34,7 @@ struct PoolState {
 }
 
 /// The buffer pool of a device.
-pub(crate) struct Pool {
+pub(crate) struct BufferPool {
     device: hal::Device,
     state: Mutex<PoolState>,
 }
@@ -87,7 +87,7 @@ impl PoolState {
     }
 }
 
-impl Pool {
+impl BufferPool {
     pub(super) fn new(device: hal::Device) -> Self {
         let limit = device.info().recommended_working_set;
         Self {
@@ -146,7 +146,7 @@ impl Pool {
             }
             state.stats.misses += 1;
             let (limit, in_use) = (state.limit, state.stats.in_use);
-            if in_use + size > limit {
+            if in_use.saturating_add(size) > limit {
                 return Err(state.out_of_memory(op, len));
             }
             // Cached buffers count too: they share the memory of the machine.

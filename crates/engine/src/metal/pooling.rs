@@ -6,7 +6,7 @@ use super::msl_struct::msl_struct;
 use super::record::Recorder;
 use super::view::{self, ViewStrides, Walk};
 use crate::Result;
-use crate::ops::pooling::{Pool, Pooling};
+use crate::ops::pooling::{PoolFunction, Pooling};
 
 msl_struct! {
     /// Arguments of the pooling kernel.
@@ -64,9 +64,9 @@ pub(crate) fn record(
         padding_width: saturate(op.padding[1]),
     };
     let pool = match op.pool {
-        Pool::Max => 0,
-        Pool::Mean => 1,
-        Pool::MeanInside => 2,
+        PoolFunction::Max => 0,
+        PoolFunction::Mean => 1,
+        PoolFunction::MeanInside => 2,
     };
     let kernel = Kernel::new("pooling", "pool")
         .with_type("T", output.dtype)

@@ -37,7 +37,7 @@ const SIMD_GROUP_ROWS: usize = 16;
 const MAX_TILE_VECTORS: usize = 64;
 
 /// Pitch of a tile in threadgroup memory, in floats; `QUANT_PITCH` of `quant_tile.h`.
-const TILE_PITCH: usize = 36;
+const TILE_PITCH_FLOATS: usize = 36;
 
 msl_struct! {
     /// Arguments of the quantized matmul kernels.
@@ -259,7 +259,7 @@ impl TileGeometry {
     /// Bytes of threadgroup memory.
     pub(crate) fn memory(&self) -> usize {
         (8 * self.vector_blocks + SIMD_GROUP_ROWS * self.simd_groups)
-            * TILE_PITCH
+            * TILE_PITCH_FLOATS
             * size_of::<f32>()
     }
 }

@@ -4,7 +4,7 @@ use super::fused;
 use super::input::{Input, Output};
 use super::record::Recorder;
 use crate::ops::fused::Action;
-use crate::ops::ternary::{Ternary, Types};
+use crate::ops::ternary::{Ternary, TernaryTypes};
 use crate::{DType, Kind, Result};
 
 /// Records the op.
@@ -20,9 +20,9 @@ pub(super) fn record(
 /// Whether there is such a function of three elements of a type; `select` takes a boolean first.
 pub(super) fn is_of_one_type(op: Ternary, dtype: DType) -> bool {
     match op.types() {
-        Types::Condition => false,
-        Types::Same => true,
-        Types::Number => dtype.kind() != Kind::Bool,
-        Types::Float => dtype.is_float(),
+        TernaryTypes::Condition => false,
+        TernaryTypes::Same => true,
+        TernaryTypes::Number => dtype.kind() != Kind::Bool,
+        TernaryTypes::Float => dtype.is_float(),
     }
 }

@@ -7,7 +7,7 @@ use crate::{DType, Error, Kind, Result, Tensor};
 
 /// The operand and result types of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Types {
+pub(crate) enum BinaryTypes {
     /// Numbers; the result has their type.
     Number,
     /// Any type; the result has the same.
@@ -43,9 +43,9 @@ macro_rules! declare {
             pub(crate) const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// The operand and result types.
-            pub(crate) const fn types(self) -> Types {
+            pub(crate) const fn types(self) -> BinaryTypes {
                 match self {
-                    $(Self::$variant => Types::$types,)*
+                    $(Self::$variant => BinaryTypes::$types,)*
                 }
             }
 
@@ -88,9 +88,9 @@ impl Binary {
     /// The type that inputs are converted to, given the type that they promote to.
     fn operand(self, promoted: DType) -> DType {
         match self.types() {
-            Types::TrueFloat if !promoted.is_float() => DType::F64,
-            Types::Float => promoted.to_float(),
-            Types::Logic => DType::Bool,
+            BinaryTypes::TrueFloat if !promoted.is_float() => DType::F64,
+            BinaryTypes::Float => promoted.to_float(),
+            BinaryTypes::Logic => DType::Bool,
             _ => promoted,
         }
     }
@@ -105,10 +105,10 @@ impl Binary {
             })
         };
         match (self.types(), x.kind()) {
-            (Types::Number, Kind::Bool) => refuse("a number type"),
-            (Types::Bits, Kind::Float) => refuse("an integer type or bool"),
-            (Types::Int, Kind::Float | Kind::Bool) => refuse("an integer type"),
-            (Types::Compare | Types::Logic, _) => Ok(DType::Bool),
+            (BinaryTypes::Number, Kind::Bool) => refuse("a number type"),
+            (BinaryTypes::Bits, Kind::Float) => refuse("an integer type or bool"),
+            (BinaryTypes::Int, Kind::Float | Kind::Bool) => refuse("an integer type"),
+            (BinaryTypes::Compare | BinaryTypes::Logic, _) => Ok(DType::Bool),
             _ => Ok(x),
         }
     }
@@ -117,11 +117,7 @@ impl Binary {
 impl Tensor {
     pub(crate) fn binary(&self, op: Binary, other: Operand) -> Self {
         let name = op.name();
-        let promoted = match &other {
-            Operand::Tensor(t) => self.dtype().promote(t.dtype()),
-            Operand::Scalar(s) => s.promote(self.dtype()),
-        };
-        let operand = op.operand(promoted);
+        let operand = op.operand(other.promote_with(self.dtype()));
         let other = match other {
             Operand::Tensor(other) if (self.dtype(), other.dtype()) == (operand, operand) => {
                 return Self::apply_to(op, self, other);

@@ -2,7 +2,8 @@
 
 use super::gather::expect_along;
 use super::{Meta, Rule};
-use crate::{Error, Result, Shape, Tensor};
+use crate::tensor::Node;
+use crate::{Error, Result, Shape, Tensor, try_vec};
 
 /// The concatenation of the inputs along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,6 +107,8 @@ impl Tensor {
                     ),
                 });
             }
+            // The axis of a broadcast tensor may be longer than any list.
+            try_vec::check::<(Self, Node)>("split", sections)?;
             let len = len / sections;
             Ok((0..sections)
                 .map(|i| self.narrow(axis, i * len, len))

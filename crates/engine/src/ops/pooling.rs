@@ -5,7 +5,7 @@ use crate::{Error, Result, Shape, Tensor};
 
 /// The reduction of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Pool {
+pub(crate) enum PoolFunction {
     /// The maximum.
     Max,
     /// The mean, including the zeros of the padding.
@@ -17,7 +17,7 @@ pub(crate) enum Pool {
 /// Pooling over the last two axes of `[planes, height, width]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pooling {
-    pub(crate) pool: Pool,
+    pub(crate) pool: PoolFunction,
     pub(crate) kernel: [usize; 2],
     pub(crate) stride: [usize; 2],
     pub(crate) padding: [usize; 2],
@@ -26,8 +26,8 @@ pub(crate) struct Pooling {
 impl Rule for Pooling {
     fn name(&self) -> &'static str {
         match self.pool {
-            Pool::Max => "max_pool",
-            Pool::Mean | Pool::MeanInside => "avg_pool",
+            PoolFunction::Max => "max_pool",
+            PoolFunction::Mean | PoolFunction::MeanInside => "avg_pool",
         }
     }
 
@@ -141,7 +141,7 @@ impl Tensor {
     /// # Ok::<(), bessemer::Error>(())
     /// ```
     pub fn max_pool2d(&self, options: &PoolOptions<2>) -> Self {
-        self.pool2d(Pool::Max, options)
+        self.pool2d(PoolFunction::Max, options)
     }
 
     /// Average pooling over the last two axes, height and width.
@@ -154,7 +154,7 @@ impl Tensor {
 
     /// [`Tensor::max_pool2d`] along the last axis only.
     pub fn max_pool1d(&self, options: &PoolOptions<1>) -> Self {
-        self.pool1d(Pool::Max, options)
+        self.pool1d(PoolFunction::Max, options)
     }
 
     /// [`Tensor::avg_pool2d`] along the last axis only.
@@ -162,7 +162,7 @@ impl Tensor {
         self.pool1d(mean(options), options)
     }
 
-    fn pool1d(&self, pool: Pool, options: &PoolOptions<1>) -> Self {
+    fn pool1d(&self, pool: PoolFunction, options: &PoolOptions<1>) -> Self {
         let options = PoolOptions {
             kernel: [1, options.kernel[0]],
             stride: [1, options.stride[0]],
@@ -172,7 +172,7 @@ impl Tensor {
         self.expand_dims(-2).pool2d(pool, &options).squeeze(-2)
     }
 
-    fn pool2d(&self, pool: Pool, options: &PoolOptions<2>) -> Self {
+    fn pool2d(&self, pool: PoolFunction, options: &PoolOptions<2>) -> Self {
         let op = Pooling {
             pool,
             kernel: options.kernel,
@@ -202,10 +202,10 @@ impl Tensor {
     }
 }
 
-fn mean<const N: usize>(options: &PoolOptions<N>) -> Pool {
+fn mean<const N: usize>(options: &PoolOptions<N>) -> PoolFunction {
     if options.count_padding {
-        Pool::Mean
+        PoolFunction::Mean
     } else {
-        Pool::MeanInside
+        PoolFunction::MeanInside
     }
 }

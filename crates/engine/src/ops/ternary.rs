@@ -7,7 +7,7 @@ use crate::{DType, Error, Kind, Result, Tensor};
 
 /// The operand and result types of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Types {
+pub(crate) enum TernaryTypes {
     /// A boolean, then any type; the result has the latter.
     Condition,
     /// Any type; the result has the same.
@@ -36,9 +36,9 @@ macro_rules! declare {
             pub(crate) const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// The operand and result types.
-            pub(crate) const fn types(self) -> Types {
+            pub(crate) const fn types(self) -> TernaryTypes {
                 match self {
-                    $(Self::$variant => Types::$types,)*
+                    $(Self::$variant => TernaryTypes::$types,)*
                 }
             }
         }
@@ -86,9 +86,9 @@ impl Ternary {
             })
         };
         match self.types() {
-            Types::Condition if first != DType::Bool => refuse(first, "the condition must be bool"),
-            Types::Number if rest.kind() == Kind::Bool => refuse(rest, "a number type"),
-            Types::Float if !rest.is_float() => refuse(rest, "a float type"),
+            TernaryTypes::Condition if first != DType::Bool => refuse(first, "the condition must be bool"),
+            TernaryTypes::Number if rest.kind() == Kind::Bool => refuse(rest, "a number type"),
+            TernaryTypes::Float if !rest.is_float() => refuse(rest, "a float type"),
             _ => Ok(rest),
         }
     }
@@ -98,7 +98,7 @@ impl Tensor {
     fn ternary(&self, op: Ternary, b: Operand, c: Operand) -> Self {
         Self::attempt(|| {
             let name = op.name();
-            if op.types() == Types::Condition {
+            if op.types() == TernaryTypes::Condition {
                 let dtype = b.promote(&c);
                 let (b, c) = (b.cast(name, dtype)?, c.cast(name, dtype)?);
                 return Ok(Self::apply(op, &[self, &b, &c]));

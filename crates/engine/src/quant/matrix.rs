@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use bessemer_hal::NO_COPY_ALIGNMENT;
+use bessemer_hal::NO_COPY_ALIGNMENT_BYTES;
 use half::{bf16, f16};
 
 use super::{BlockFormat, unpack};
@@ -133,8 +133,8 @@ impl Bytes for OwnedRange {
         let all = (*self.owner).as_ref();
         let base = all.as_ptr().addr();
         let (start, end) = (base + self.range.start, base + self.range.end);
-        let first = start / NO_COPY_ALIGNMENT * NO_COPY_ALIGNMENT;
-        let last = end.checked_next_multiple_of(NO_COPY_ALIGNMENT)?;
+        let first = start / NO_COPY_ALIGNMENT_BYTES * NO_COPY_ALIGNMENT_BYTES;
+        let last = end.checked_next_multiple_of(NO_COPY_ALIGNMENT_BYTES)?;
         if !start.is_multiple_of(WORD_BYTES) || first >= last || last > base + all.len() {
             return None;
         }
@@ -291,11 +291,11 @@ mod tests {
     use bessemer_hal::soft::{self, SoftOptions};
 
     use super::*;
-    use crate::storage::Memory;
+    use crate::storage::HeapBlock;
     use crate::{Device, Tensor};
 
     /// A mapped file.
-    struct MappedFile(Memory);
+    struct MappedFile(HeapBlock);
 
     impl AsRef<[u8]> for MappedFile {
         fn as_ref(&self) -> &[u8] {
@@ -310,9 +310,9 @@ mod tests {
         let values = vec![0.5_f32; 32 * 4096];
         let blocks = crate::quant::quantize(BlockFormat::Q4_0, &values).unwrap();
         // Large allocations start on a large page.
-        let mut memory = Memory::new(8 << 20).unwrap();
+        let mut memory = HeapBlock::new(8 << 20).unwrap();
         let end = memory.len();
-        let page = NO_COPY_ALIGNMENT;
+        let page = NO_COPY_ALIGNMENT_BYTES;
         // Inside the file, at an odd word, and up to its end, which is not at a page boundary.
         let within = 3 * page + 36;
         for start in [within, 5 << 20, (6 << 20) + 2, end - blocks.len() - 4] {

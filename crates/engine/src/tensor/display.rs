@@ -9,7 +9,7 @@ use std::fmt::{self, Write as _};
 
 use half::{bf16, f16};
 
-use self::float::{Floats, Real};
+use self::float::{Decimal, Floats};
 use crate::{DType, Error, Layout, Tensor, dtype};
 
 /// Tensors with more elements than this are summarised; NumPy's `threshold`.
@@ -62,7 +62,7 @@ impl Tensor {
         let mut offsets = Vec::new();
         gather(layout, is_summary, 0, layout.offset(), &mut offsets);
         let words = self.words(&offsets, precision);
-        let mut writer = Writer {
+        let mut writer = TensorWriter {
             layout,
             is_summary,
             words: words.iter(),
@@ -82,14 +82,14 @@ impl Tensor {
         let storage = self.node.value.get().expect("evaluated");
         let bytes = storage.bytes();
         let is_scalar = self.rank() == 0;
-        let floats = |reals: Vec<Real>| match (is_scalar, precision) {
+        let floats = |reals: Vec<Decimal>| match (is_scalar, precision) {
             (true, None) => vec![reals[0].alone(self.dtype())],
             _ => Floats::new(&reals, self.dtype(), precision).words(&reals),
         };
         macro_rules! reals {
             ($type:ty) => {{
                 let all = bytemuck::cast_slice::<u8, $type>(bytes);
-                floats(offsets.iter().map(|&i| Real::from(all[i])).collect())
+                floats(offsets.iter().map(|&i| Decimal::from(all[i])).collect())
             }};
         }
         match self.dtype() {
@@ -151,14 +151,14 @@ fn gather(layout: &Layout, is_summary: bool, axis: usize, at: usize, offsets: &m
 }
 
 /// Arranges words in brackets and lines.
-struct Writer<'a> {
+struct TensorWriter<'a> {
     layout: &'a Layout,
     is_summary: bool,
     words: std::slice::Iter<'a, String>,
     text: String,
 }
 
-impl Writer<'_> {
+impl TensorWriter<'_> {
     /// Writes axis `axis` and the axes inside it, at the end of the text.
     fn axis(&mut self, axis: usize) {
         let rank = self.layout.shape().rank();

@@ -17,15 +17,20 @@ impl Operand {
     /// The type that two operands promote to.
     pub(crate) fn promote(&self, other: &Self) -> DType {
         match (self, other) {
-            (Self::Tensor(a), Self::Tensor(b)) => a.dtype().promote(b.dtype()),
-            (Self::Tensor(t), Self::Scalar(s)) | (Self::Scalar(s), Self::Tensor(t)) => {
-                s.promote(t.dtype())
-            }
+            (Self::Tensor(t), other) | (other, Self::Tensor(t)) => other.promote_with(t.dtype()),
             // Without a tensor, floats default to `f32`.
             (Self::Scalar(a), Self::Scalar(b)) => match a.dtype().promote(b.dtype()) {
                 DType::F64 => DType::F32,
                 dtype => dtype,
             },
+        }
+    }
+
+    /// The type that this operand and a tensor of type `dtype` promote to.
+    pub(crate) fn promote_with(&self, dtype: DType) -> DType {
+        match self {
+            Self::Tensor(t) => dtype.promote(t.dtype()),
+            Self::Scalar(s) => s.promote(dtype),
         }
     }
 

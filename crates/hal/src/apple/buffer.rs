@@ -21,7 +21,7 @@ use crate::driver::{self, Contents, HostMemory, Owner};
 use crate::storage::StorageMode;
 
 /// Alignment in bytes of the offsets and lengths of a blit on a Mac.
-pub(super) const BLIT_ALIGNMENT: usize = 4;
+pub(super) const BLIT_ALIGNMENT_BYTES: usize = 4;
 
 /// A buffer.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Buffer {
         residency: Option<&Arc<Residency>>,
     ) -> Option<Self> {
         // Metal has no empty buffers, and a blit on a Mac fills whole words.
-        let length = length.max(1).next_multiple_of(BLIT_ALIGNMENT);
+        let length = length.max(1).next_multiple_of(BLIT_ALIGNMENT_BYTES);
         let raw = device.newBufferWithLength_options(length, options)?;
         let buffer = Self::new(raw, residency, None);
         if contents == Contents::Unspecified {
@@ -102,7 +102,7 @@ impl Buffer {
         } = memory;
         let options = MTLResourceOptions::StorageModeShared;
         if length == 0 {
-            let raw = device.newBufferWithLength_options(BLIT_ALIGNMENT, options)?;
+            let raw = device.newBufferWithLength_options(BLIT_ALIGNMENT_BYTES, options)?;
             return Some(Self::new(raw, residency, Some(owner)));
         }
         let owner = Mutex::new(Some(owner));

@@ -182,8 +182,10 @@ fn describe(raw: &ProtocolObject<dyn MTLDevice>, family: Family) -> DeviceInfo {
 
 /// The pipeline cache; `None` without a cache directory, with a size limit of 0, or when Metal instruments kernels.
 fn archives() -> Result<Option<Directory>> {
-    const DEFAULT_LIMIT: u64 = 1 << 30;
-    let limit = env::KERNEL_CACHE_MB.megabytes()?.unwrap_or(DEFAULT_LIMIT);
+    const DEFAULT_ARCHIVE_BYTES: u64 = 1 << 30;
+    let limit = env::KERNEL_CACHE_MB
+        .megabytes()?
+        .unwrap_or(DEFAULT_ARCHIVE_BYTES);
     if limit == 0 || is_instrumented(|name| std::env::var_os(name)) {
         return Ok(None);
     }

@@ -25,7 +25,7 @@ use crate::submission::{Completed, Completion, LogLine};
 /// Maximum bytes that a submission's kernels may log.
 const MAX_LOG_BYTES: isize = 1 << 20;
 
-/// State of a submission in flight, shared by its command buffers.
+/// InFlightState of a submission in flight, shared by its command buffers.
 #[derive(Debug)]
 pub(super) struct InFlight {
     completion: Arc<Completion>,
@@ -33,11 +33,11 @@ pub(super) struct InFlight {
     failed: Arc<AtomicBool>,
     /// Number of command buffers that have not ended, plus one for the thread that commits them.
     pending: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<InFlightState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct InFlightState {
     /// Keeps buffers and pipelines alive until the device is done with them.
     list: Option<Arc<CommandList>>,
     /// Keeps the unaligned copy kernels alive: the device may be dropped before its work is done.
@@ -58,7 +58,7 @@ impl InFlight {
             completion,
             failed,
             pending: AtomicUsize::new(1),
-            state: Mutex::new(State {
+            state: Mutex::new(InFlightState {
                 list: Some(list),
                 kernels: None,
                 log: None,

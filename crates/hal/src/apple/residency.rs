@@ -29,11 +29,11 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Residency {
     device: Retained<ProtocolObject<dyn MTLDevice>>,
-    state: Mutex<State>,
+    state: Mutex<ResidencyState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ResidencyState {
     sets: ResidencySets,
     raw: Vec<Set>,
 }
@@ -64,7 +64,7 @@ impl Residency {
         }
         Some(Self {
             device: device.clone(),
-            state: Mutex::new(State {
+            state: Mutex::new(ResidencyState {
                 sets: ResidencySets::new(limit as u64),
                 raw: Vec::new(),
             }),

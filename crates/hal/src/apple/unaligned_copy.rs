@@ -14,7 +14,7 @@ use objc2_metal::{
     MTLComputePipelineState, MTLDevice, MTLLibrary, MTLPipelineOption, MTLSize,
 };
 
-use super::buffer::BLIT_ALIGNMENT;
+use super::buffer::BLIT_ALIGNMENT_BYTES;
 use crate::error::{Error, Result};
 
 /// Maximum threads of a copy; each handles every 65536th byte of a longer one.
@@ -47,7 +47,10 @@ kernel void fill(device uchar *target [[buffer(0)]],
 
 /// Returns whether a blit supports these offsets and lengths.
 pub(super) fn blit_supports(values: &[usize]) -> bool {
-    !cfg!(target_os = "macos") || values.iter().all(|n| n.is_multiple_of(BLIT_ALIGNMENT))
+    !cfg!(target_os = "macos")
+        || values
+            .iter()
+            .all(|n| n.is_multiple_of(BLIT_ALIGNMENT_BYTES))
 }
 
 /// The two kernels.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::lexer::TokenKind;
 use super::program::{
-    Class, Declarator, Enumeration, Function, Instantiation, Program, Scope, Variable,
+    Class, Declarator, Enumeration, FunctionDecl, Instantiation, Program, Scope, VariableDecl,
 };
 use super::token_stream::TokenStream;
 
@@ -382,7 +382,7 @@ impl DeclarationParser<'_, '_> {
         }
         let defines_class = scan.class.is_some();
         let declarators = declarators(s, from..semicolon, !defines_class);
-        self.program.variables.push(Variable {
+        self.program.variables.push(VariableDecl {
             first: scan.first,
             last: semicolon,
             scope: scan.scope,
@@ -401,7 +401,7 @@ impl DeclarationParser<'_, '_> {
             || s.attributes_in(scan.first, open)
                 .iter()
                 .any(|attribute| attribute.name == "kernel");
-        self.program.functions.push(Function {
+        self.program.functions.push(FunctionDecl {
             first: scan.first,
             last,
             scope: scan.scope,

@@ -8,9 +8,9 @@ use super::token_stream::TokenStream;
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     pub(crate) scopes: Vec<Scope>,
-    pub(crate) functions: Vec<Function>,
+    pub(crate) functions: Vec<FunctionDecl>,
     pub(crate) classes: Vec<Class>,
-    pub(crate) variables: Vec<Variable>,
+    pub(crate) variables: Vec<VariableDecl>,
     pub(crate) instantiations: Vec<Instantiation>,
     pub(crate) enumerations: Vec<Enumeration>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Scope {
 
 /// A function declaration or definition.
 #[derive(Debug)]
-pub(crate) struct Function {
+pub(crate) struct FunctionDecl {
     /// First token, including template heads.
     pub(crate) first: usize,
     /// The `;` or the closing brace.
@@ -78,7 +78,7 @@ pub(crate) struct Class {
 
 /// A declaration of namespace-scope variables or of class fields.
 #[derive(Debug)]
-pub(crate) struct Variable {
+pub(crate) struct VariableDecl {
     pub(crate) first: usize,
     pub(crate) last: usize,
     pub(crate) scope: usize,
@@ -115,7 +115,7 @@ pub(crate) struct Enumeration {
 
 impl Program {
     /// Returns whether a function is a constructor of its class.
-    pub(crate) fn is_constructor(&self, source: &TokenStream<'_>, function: &Function) -> bool {
+    pub(crate) fn is_constructor(&self, source: &TokenStream<'_>, function: &FunctionDecl) -> bool {
         let scope = &self.scopes[function.scope];
         scope.is_class && scope.name == function.base_name(source)
     }
@@ -136,7 +136,7 @@ impl Program {
     }
 }
 
-impl Function {
+impl FunctionDecl {
     pub(crate) fn is_template(&self) -> bool {
         self.heads.iter().any(|head| !head.is_empty())
     }

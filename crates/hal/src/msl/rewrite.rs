@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use super::diagnostic::Diagnostic;
 use super::edit::{ColumnMap, Edits};
-use super::program::{Function, Program};
+use super::program::{FunctionDecl, Program};
 use super::token_stream::TokenStream;
 use super::unsupported::Unsupported;
 
@@ -185,7 +185,7 @@ impl<'s, 'a> Rewrite<'s, 'a> {
 
 /// `device` in `device T& operator[](uint) device`: a C++ method does not know the address space of its object, so
 /// it returns a reference without one.
-fn object_space(source: &TokenStream<'_>, function: &Function) -> Option<usize> {
+fn object_space(source: &TokenStream<'_>, function: &FunctionDecl) -> Option<usize> {
     let space = function
         .trailing(source)
         .map(|i| source.text_at(i))

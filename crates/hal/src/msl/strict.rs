@@ -21,13 +21,13 @@ mod types;
 
 use std::collections::HashSet;
 
+use self::types::KnownTypes;
 use super::diagnostic::{Diagnostic, DiagnosticKind};
 use super::lexer::Token;
-use super::program::{Function, Program};
+use super::program::{FunctionDecl, Program};
 use super::rewrite::threadgroup_aliases;
 use super::token_stream::TokenStream;
 use crate::language::LanguageVersion;
-use types::KnownTypes;
 
 /// Reports everything in the program that Apple's compiler would reject.
 pub(crate) fn check(
@@ -128,7 +128,7 @@ impl<'a> Strict<'_, 'a> {
         }
     }
 
-    fn kernel_result(&mut self, function: &Function) {
+    fn kernel_result(&mut self, function: &FunctionDecl) {
         let source = self.source;
         if !function.kernel {
             return;

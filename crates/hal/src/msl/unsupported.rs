@@ -7,7 +7,7 @@ mod propagate;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::diagnostic::{Diagnostic, DiagnosticKind};
-use super::program::{Function, Program};
+use super::program::{FunctionDecl, Program};
 use super::reflect::{AddressSpace, Shape};
 use super::token_stream::TokenStream;
 
@@ -358,7 +358,7 @@ impl FeatureChecker<'_, '_> {
     fn kernel_arguments(
         &mut self,
         index: usize,
-        function: &Function,
+        function: &FunctionDecl,
         pointers: &HashMap<&str, &str>,
     ) {
         let source = self.source;

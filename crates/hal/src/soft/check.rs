@@ -46,22 +46,22 @@ pub(crate) use observer::CheckObserver;
 use std::ops::Range;
 use std::ptr;
 
+use self::collect::{Collector, FindingKey, Witness};
+use self::commands::OverlapShadow;
+use self::device::{DeviceAccess, DeviceShadow};
+use self::happens_before::{AccessRecord, Clocks, Conflict};
+use self::loop_counter::LoopCounter;
+use self::simd::SimdFunction;
+use self::threadgroup::{Allocation, ThreadgroupShadow, UninitialisedRead};
 use super::group::{Divergence, SmGroup};
 use super::plan::{SiteKind, WHOLE_SIMDGROUP};
 use super::runtime::ThreadgroupLayout;
 use super::runtime::fault::ThreadLocation;
 use super::runtime::image::Image;
 use super::runtime::launch::{BindingAccess, BufferBinding, Geometry, KernelLaunch};
-use super::runtime::memory::{BUFFER_COUNT, Unbound, ZeroPages};
+use super::runtime::memory::{BUFFER_INDICES, Unbound, ZeroPages};
 use super::runtime::signal::ThreadSlot;
 use crate::report::{Report, ReportKind};
-use collect::{Collector, FindingKey, Witness};
-use commands::OverlapShadow;
-use device::{DeviceAccess, DeviceShadow};
-use happens_before::{AccessRecord, Clocks, Conflict};
-use loop_counter::LoopCounter;
-use simd::SimdFunction;
-use threadgroup::{Allocation, ThreadgroupShadow, UninitialisedRead};
 
 /// `mem_flags::mem_device`.
 const MEM_DEVICE: u32 = 1;
@@ -83,7 +83,7 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct LaunchCheck<'a> {
     image: &'a Image,
-    bindings: &'a [BufferBinding; BUFFER_COUNT],
+    bindings: &'a [BufferBinding; BUFFER_INDICES],
     geometry: Geometry,
     step_limit: u64,
     /// Memory that other commands of the segment access too, and the number of this command.
@@ -340,12 +340,12 @@ impl Checker {
             return Some(usize::from(last));
         }
         // If two bindings alias, a write belongs to the writable one.
-        let found = (0..BUFFER_COUNT)
+        let found = (0..BUFFER_INDICES)
             .filter(|&index| contains(index))
             .max_by_key(|&index| {
                 (
                     !access.write || bindings[index].access() == BindingAccess::Write,
-                    BUFFER_COUNT - index,
+                    BUFFER_INDICES - index,
                 )
             })?;
         if let Some(last) = self.last_buffer.get_mut(access.location as usize) {

@@ -22,6 +22,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use self::flag::{is_self_contained, shim_digest};
+use self::header::Headers;
+use self::share::Permits;
 use super::cache::{Cache, Key, hex};
 use super::diagnose::{self, SourceMap};
 use super::plan::KernelPlan;
@@ -34,9 +37,6 @@ use crate::info::Limits;
 use crate::language::LanguageVersion;
 use crate::library::CompileOptions;
 use crate::msl::{self, ColumnMap, Diagnostic, DiagnosticKind, Reflection, Severity, Translation};
-use flag::{is_self_contained, shim_digest};
-use header::Headers;
-use share::Permits;
 
 /// Identifies the code generator; images of other versions are not used.
 const CODEGEN_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/", env!("SOFT_CODEGEN"));

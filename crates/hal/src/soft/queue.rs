@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use self::segment::Segment;
 use super::buffer::Buffer;
 use super::matrix;
 use super::pipeline::{Code, Pipeline};
@@ -32,7 +33,6 @@ use crate::error::{Error, Fault, Result};
 use crate::report::{Report, ReportKind};
 use crate::size::Size;
 use crate::submission::{Completed, Completion, LogLine};
-use segment::Segment;
 
 /// Stack size of the executor thread, which runs kernels too; pages are only committed as private arrays reach them.
 const EXECUTOR_STACK_BYTES: usize = 16 << 20;

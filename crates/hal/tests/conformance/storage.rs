@@ -1,8 +1,8 @@
 //! Buffers of every mode, ranges, order of commands, limits of pipelines, options.
 
 use bessemer_hal::{
-    ArgumentKind, CompileOptions, Device, Error, Library, MathMode, NO_COPY_ALIGNMENT, Result,
-    StorageMode,
+    ArgumentKind, CompileOptions, Device, Error, Library, MathMode, NO_COPY_ALIGNMENT_BYTES,
+    Result, StorageMode,
 };
 
 use crate::harness::{Source, compile, source, targets};
@@ -126,18 +126,18 @@ fn commands_take_effect_in_order() {
 #[expect(unsafe_code, reason = "hands over memory it owns")]
 fn caller_memory_is_used_in_place() {
     #[repr(align(16384))]
-    struct Page([f32; NO_COPY_ALIGNMENT / 4]);
+    struct Page([f32; NO_COPY_ALIGNMENT_BYTES / 4]);
     on_every_target(|device, library| {
         let double = library.pipeline("double_in_place")?;
-        let page = Box::leak(Box::new(Page([1.5; NO_COPY_ALIGNMENT / 4])));
+        let page = Box::leak(Box::new(Page([1.5; NO_COPY_ALIGNMENT_BYTES / 4])));
         let pointer = std::ptr::NonNull::from(&mut page.0).cast();
         // SAFETY: the page is never freed and nothing else has its address.
-        let buffer = unsafe { device.buffer_no_copy(pointer, NO_COPY_ALIGNMENT, ()) }?;
+        let buffer = unsafe { device.buffer_no_copy(pointer, NO_COPY_ALIGNMENT_BYTES, ()) }?;
         let mut commands = device.commands();
         commands
             .dispatch(&double)
             .read_write(0, &buffer)
-            .threads(NO_COPY_ALIGNMENT / 4, 256)?;
+            .threads(NO_COPY_ALIGNMENT_BYTES / 4, 256)?;
         commands.commit()?.wait()?;
         let slice = buffer.as_slice::<f32>()?;
         assert_eq!(slice.as_ptr().addr(), pointer.addr().get());

@@ -40,10 +40,88 @@ const BANNED_CONSTANT_NAMES: &[&str] = &[
     "SHORT", "SMALL", "STRETCH", "TASK", "TOGETHER", "USUAL", "WHOLE", "WIDE", "WIDEST", "WOVEN",
 ];
 
-/// Type names so general that a crate may use each of them for one idea only.
-const GENERAL_TYPE_NAMES: &[&str] = &[
-    "Block", "Kernel", "Line", "Part", "Place", "Plan", "Row", "Run", "Source",
+/// Last words of constants that lack a unit: of alignments, sizes and limits somebody asks "in what?".
+const BANNED_LAST_WORDS: &[&str] = &[
+    "ALIGN",
+    "ALIGNMENT",
+    "BATCH",
+    "CAPACITY",
+    "COST",
+    "COUNT",
+    "INTERLEAVED",
+    "LENGTH",
+    "LIMIT",
+    "LISTED",
+    "PITCH",
+    "SIZE",
+    "WORK",
 ];
+
+/// Type names that a crate defines more than once, because it is one idea each time: package, name, reason.
+const SHARED_TYPE_NAMES: &[(&str, &str, &str)] = &[
+    ("crates/bench", "Options", "the arguments of each command"),
+    ("crates/engine", "ConvProblem", "one for each backend"),
+    (
+        "crates/engine",
+        "Input",
+        "of an op, and the same on a Metal device",
+    ),
+    (
+        "crates/engine",
+        "Output",
+        "of an op, and the same on a Metal device",
+    ),
+    (
+        "crates/hal",
+        "Argument",
+        "of a kernel, in the source and in its pipeline",
+    ),
+    (
+        "crates/hal",
+        "ArgumentKind",
+        "of a kernel, in the source and in its pipeline",
+    ),
+    (
+        "crates/hal",
+        "Buffer",
+        "the front's type, the driver's trait and its implementations",
+    ),
+    (
+        "crates/hal",
+        "Device",
+        "the front's type, the driver's trait and its implementations",
+    ),
+    (
+        "crates/hal",
+        "Library",
+        "the front's type, the driver's trait and its implementations",
+    ),
+    ("crates/hal", "Matrix", "the front's type and the driver's"),
+    (
+        "crates/hal",
+        "Pipeline",
+        "the front's type, the driver's trait and its implementations",
+    ),
+    ("crates/hal", "Prepared", "one for each driver"),
+    ("crates/hal", "Queue", "one for each driver"),
+    (
+        "crates/hal",
+        "Residency",
+        "the front's type and the driver's",
+    ),
+    (
+        "crates/llm",
+        "Options",
+        "the options of each module's main call",
+    ),
+];
+
+/// Paths of files whose names are those of another specification: the instruction set of programs.
+const EXEMPT_NAME_PATHS: &[&str] = &["/program"];
+
+fn is_exempt(file: &str) -> bool {
+    EXEMPT_NAME_PATHS.iter().any(|path| file.contains(path))
+}
 
 /// Files that may contain banned words: history, and the rules themselves.
 const EXEMPT_FILES: &[&str] = &[
@@ -139,15 +217,31 @@ fn no_file_contains_words_outside_the_glossary() {
     );
 }
 
+/// Whether a constant has a name that says neither what it counts nor in which unit.
+fn is_vague(line: &str) -> bool {
+    let Some(name) = defined_name(line, &["const", "static"]) else {
+        return false;
+    };
+    // A duration has its unit in its type.
+    let is_number = NUMBER_TYPES
+        .iter()
+        .any(|ty| line.contains(&format!("{name}: {ty} =")));
+    let last = name.rsplit('_').next().unwrap_or_default();
+    BANNED_CONSTANT_NAMES.contains(&name) || (is_number && BANNED_LAST_WORDS.contains(&last))
+}
+
+/// Types of numbers without a unit.
+const NUMBER_TYPES: [&str; 10] = [
+    "usize", "isize", "u8", "u16", "u32", "u64", "i32", "i64", "f32", "f64",
+];
+
 #[test]
 fn constants_are_named_after_what_they_count() {
     let mut problems = Vec::new();
     for file in checked_files().iter().filter(|file| file.ends_with(".rs")) {
         for (number, line) in (1..).zip(read(&root().join(file)).lines()) {
-            if let Some(name) = defined_name(line, &["const", "static"])
-                && BANNED_CONSTANT_NAMES.contains(&name)
-            {
-                problems.push(format!("{file}:{number}: {name}"));
+            if is_vague(line) && !is_exempt(file) {
+                problems.push(format!("{file}:{number}: {}", line.trim()));
             }
         }
     }
@@ -157,25 +251,46 @@ fn constants_are_named_after_what_they_count() {
     );
 }
 
-#[test]
-fn general_type_names_are_defined_once_per_crate() {
-    let mut definitions: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
-    for file in checked_files().iter().filter(|file| file.ends_with(".rs")) {
-        let Some((package, _)) = file.split_once("/src/") else {
+/// The package of a source file whose types count; `None` for tests.
+fn package_of_types(file: &str) -> Option<&str> {
+    let (package, path) = file.split_once("/src/")?;
+    let is_test = path.contains("tests/") || path.ends_with("tests.rs");
+    (!is_test && !is_exempt(file) && file.ends_with(".rs")).then_some(package)
+}
+
+/// The locations of the types that the modules of each package define; those inside of functions and of test modules
+/// are indented, and do not count.
+fn type_definitions() -> BTreeMap<(String, String), Vec<String>> {
+    let mut definitions: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for file in checked_files() {
+        let Some(package) = package_of_types(&file) else {
             continue;
         };
-        for (number, line) in (1..).zip(read(&root().join(file)).lines()) {
+        for (number, line) in (1..).zip(read(&root().join(&file)).lines()) {
             let name = defined_name(line, &["struct", "enum", "union", "trait", "type"]);
-            if let Some(name) = GENERAL_TYPE_NAMES
-                .iter()
-                .find(|known| Some(**known) == name)
-            {
-                let locations = definitions.entry((package.to_owned(), *name)).or_default();
-                locations.push(format!("{file}:{number}"));
+            if let Some(name) = name.filter(|_| !line.starts_with(' ')) {
+                let key = (package.to_owned(), name.to_owned());
+                definitions
+                    .entry(key)
+                    .or_default()
+                    .push(format!("{file}:{number}"));
             }
         }
     }
     definitions.retain(|_, locations| locations.len() > 1);
+    definitions
+}
+
+#[test]
+fn type_names_are_defined_once_per_crate() {
+    let mut definitions = type_definitions();
+    for (package, name, _) in SHARED_TYPE_NAMES {
+        let shared = definitions.remove(&((*package).to_owned(), (*name).to_owned()));
+        assert!(
+            shared.is_some(),
+            "{package} defines {name} once: remove it from the list"
+        );
+    }
     assert!(
         definitions.is_empty(),
         "a type name stands for one idea in a crate: {definitions:#?}"
@@ -201,4 +316,15 @@ fn names_are_found_after_their_visibility() {
         defined_name("pub struct Row<'a> {", &["struct"]),
         Some("Row")
     );
+}
+
+#[test]
+fn constants_without_a_unit_are_vague() {
+    assert!(is_vague("const FEW: usize = 4;"));
+    assert!(is_vague("    pub(crate) const MAX_LINE_LENGTH: usize = 4;"));
+    assert!(!is_vague("const MAX_LINE_CHARS: usize = 4;"));
+    assert!(!is_vague(
+        "const DEFAULT_LIMIT: Duration = Duration::from_secs(60);"
+    ));
+    assert!(!is_vague("let LIMIT: usize = 4;"));
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bessemer_hal::soft::{self, Mode};
-use bessemer_hal::{Buffer, Device, Error, NO_COPY_ALIGNMENT, Pipeline, ReportKind, StorageMode};
+use bessemer_hal::{
+    Buffer, Device, Error, NO_COPY_ALIGNMENT_BYTES, Pipeline, ReportKind, StorageMode,
+};
 
 use crate::setup::{device, empty, fast, library, options};
 
@@ -84,10 +86,11 @@ struct CallerMemory {
     dropped: Arc<AtomicBool>,
 }
 
-const CALLER_MEMORY: Layout = match Layout::from_size_align(NO_COPY_ALIGNMENT, NO_COPY_ALIGNMENT) {
-    Ok(layout) => layout,
-    Err(_) => panic!("a power of two"),
-};
+const CALLER_MEMORY: Layout =
+    match Layout::from_size_align(NO_COPY_ALIGNMENT_BYTES, NO_COPY_ALIGNMENT_BYTES) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a power of two"),
+    };
 
 // SAFETY: plain memory.
 unsafe impl Send for CallerMemory {}

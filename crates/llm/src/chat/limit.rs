@@ -13,7 +13,7 @@ use minijinja::value::{DynObject, Kwargs, ObjectRepr, Rest, Value, ValueKind, Va
 use minijinja::{Environment, Error, ErrorKind, State, escape_formatter};
 
 /// Maximum width or count that a filter accepts.
-const MAX_COUNT: u64 = 10_000;
+const MAX_FILTER_CHARS: u64 = 10_000;
 /// Maximum number of bytes of all strings in a value. A context of a million tokens needs an eighth of it.
 const MAX_VALUE_BYTES: usize = 1 << 25;
 /// Maximum number of values nested in a value, including itself. A conversation has five per message.
@@ -22,9 +22,9 @@ const MAX_NESTED_VALUES: usize = 200_000;
 const MAX_NESTING_DEPTH: usize = 64;
 /// Cost limit of a rendering: bytes of the strings it creates, and values it visits or creates. Enough to filter a
 /// conversation of a thousand messages again for each message.
-const MAX_COST: usize = 1 << 27;
+const MAX_RENDERED_BYTES: usize = 1 << 27;
 /// Cost of a value apart from its strings, about its size in memory. With it, the limit is reached within a second.
-const VALUE_COST: usize = 16;
+const VALUE_BYTES: usize = 16;
 
 /// A compiled template and its blocks.
 pub(super) type Compiled<'a> = (Instructions<'a>, BTreeMap<&'a str, Instructions<'a>>);
@@ -45,37 +45,37 @@ pub(super) fn compile<'a>(
 pub(super) fn install(environment: &mut Environment<'_>) {
     environment.add_filter(guard::TOUCH, |state: &mut State<'_, '_>, value: Value| {
         let size = Size::of(&value)?;
-        charge(state, size.values * VALUE_COST + own_bytes(&value))?;
+        charge(state, size.values * VALUE_BYTES + own_bytes(&value))?;
         Ok::<_, Error>(value)
     });
     environment.add_filter(guard::SCAN, |state: &mut State<'_, '_>, value: Value| {
         check_length(&value)?;
         // The items of a string are its characters.
-        charge(state, (1 + items(&value) + own_bytes(&value)) * VALUE_COST)?;
+        charge(state, (1 + items(&value) + own_bytes(&value)) * VALUE_BYTES)?;
         Ok::<_, Error>(value)
     });
     environment.add_filter(guard::GLANCE, |state: &mut State<'_, '_>, value: Value| {
         check_length(&value)?;
-        charge(state, VALUE_COST + own_bytes(&value))?;
+        charge(state, VALUE_BYTES + own_bytes(&value))?;
         Ok::<_, Error>(value)
     });
     environment.add_filter(guard::KEEP, |state: &mut State<'_, '_>, value: Value| {
         let value = evaluate(value)?;
         let size = Size::of(&value)?;
-        charge(state, size.values * VALUE_COST + size.bytes)?;
+        charge(state, size.values * VALUE_BYTES + size.bytes)?;
         Ok::<_, Error>(value)
     });
     environment.add_filter(guard::HOLD, hold);
     environment.add_filter(guard::GROW, |state: &mut State<'_, '_>, value: Value| {
         check_length(&value)?;
-        charge(state, VALUE_COST + own_bytes(&value))?;
+        charge(state, VALUE_BYTES + own_bytes(&value))?;
         // A sum refers to its operands, and the engine keeps it shallow. Other lazy values refer to their source: a
         // chain of those would overflow the stack.
         if is_sum(&value) {
             return Ok(value);
         }
         if value.kind() == ValueKind::Iterable {
-            charge(state, items(&value) * VALUE_COST)?;
+            charge(state, items(&value) * VALUE_BYTES)?;
         }
         evaluate(value)
     });
@@ -92,7 +92,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     });
     environment.set_formatter(|out, state, value| {
         let size = Size::of(value)?;
-        charge(state, size.values * VALUE_COST + size.bytes)?;
+        charge(state, size.values * VALUE_BYTES + size.bytes)?;
         escape_formatter(out, state, value)
     });
     for (unbounded, name) in [
@@ -142,9 +142,9 @@ fn charge(state: &mut State<'_, '_>, amount: usize) -> Result<(), Error> {
     let cost = state.get_or_insert_extension(Cost::default());
     cost.0 = cost.0.saturating_add(amount);
     match cost.0 {
-        0..=MAX_COST => Ok(()),
+        0..=MAX_RENDERED_BYTES => Ok(()),
         _ => Err(invalid(format!(
-            "exceeds the memory limit of {MAX_COST} bytes for a template"
+            "exceeds the memory limit of {MAX_RENDERED_BYTES} bytes for a template"
         ))),
     }
 }
@@ -152,7 +152,7 @@ fn charge(state: &mut State<'_, '_>, amount: usize) -> Result<(), Error> {
 fn hold(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
     let value = evaluate(value)?;
     let size = Size::of(&value)?;
-    charge(state, size.values * VALUE_COST + own_bytes(&value))?;
+    charge(state, size.values * VALUE_BYTES + own_bytes(&value))?;
     Ok(value)
 }
 
@@ -315,14 +315,14 @@ fn bounded(
     let result = state.apply_filter(filter, &args)?;
     // Other filters apply this one per item, so its result is charged here.
     let size = Size::of(&result)?;
-    charge(state, size.values * VALUE_COST + size.bytes)?;
+    charge(state, size.values * VALUE_BYTES + size.bytes)?;
     Ok(result)
 }
 
 /// Checks a width or count.
 fn check_count(value: &Value) -> Result<usize, Error> {
     match value.as_usize() {
-        Some(count) if count as u64 > MAX_COUNT => Err(count_too_large(count)),
+        Some(count) if count as u64 > MAX_FILTER_CHARS => Err(count_too_large(count)),
         count => Ok(count.unwrap_or_default()),
     }
 }
@@ -335,7 +335,7 @@ fn check_format(text: &Value, args: &[Value]) -> Result<(), Error> {
         let digits = digits.trim_start_matches('0');
         match digits.parse::<u64>() {
             _ if digits.is_empty() => {}
-            Ok(width) if width <= MAX_COUNT => bytes += width as usize,
+            Ok(width) if width <= MAX_FILTER_CHARS => bytes += width as usize,
             _ => return Err(count_too_large(digits)),
         }
     }
@@ -379,7 +379,7 @@ fn display_len(value: &Value) -> Result<usize, Error> {
 
 fn count_too_large(number: impl std::fmt::Display) -> Error {
     invalid(format!(
-        "{number} exceeds the limit of {MAX_COUNT} for a width or count"
+        "{number} exceeds the limit of {MAX_FILTER_CHARS} for a width or count"
     ))
 }
 

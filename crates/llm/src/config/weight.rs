@@ -29,8 +29,7 @@ impl Config {
 
     fn layer_weights(&self) -> Vec<(&'static str, Vec<usize>)> {
         let Self { width, ffn, .. } = *self;
-        let queries = self.heads * self.head_dim;
-        let keys = self.kv_heads * self.head_dim;
+        let (queries, keys) = (self.query_width(), self.key_width());
         let mut all = vec![
             ("attn_q.weight", vec![queries, width]),
             ("attn_k.weight", vec![keys, width]),

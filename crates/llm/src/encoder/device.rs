@@ -3,7 +3,7 @@
 use bessemer::Activation;
 use bessemer::{AttentionOptions, Device, Tensor};
 
-use super::{Encoder, Norm, Projection};
+use super::{Encoder, EncoderNorm, EncoderProjection};
 use crate::Result;
 
 /// A vector on the device.
@@ -11,7 +11,7 @@ fn vector(numbers: &[f32], device: &Device) -> Tensor {
     Tensor::from_slice(numbers, [numbers.len()]).to(device)
 }
 
-impl Norm {
+impl EncoderNorm {
     fn apply(&self, x: &Tensor, eps: f64) -> Tensor {
         let device = x.device();
         let (weight, bias) = (vector(&self.weight, device), vector(&self.bias, device));
@@ -19,7 +19,7 @@ impl Norm {
     }
 }
 
-impl Projection {
+impl EncoderProjection {
     fn apply(&self, x: &Tensor) -> Tensor {
         let y = x.quant_matmul(&self.weight);
         match &self.bias {

@@ -17,9 +17,9 @@ use super::{Container, Contents, Format, TensorInfo, map};
 use crate::{Error, Result};
 
 /// Default alignment of data in bytes.
-pub(super) const DEFAULT_ALIGNMENT: usize = 32;
+pub(super) const DEFAULT_ALIGNMENT_BYTES: usize = 32;
 /// Maximum alignment in bytes; larger ones are not useful.
-const MAX_ALIGNMENT: u64 = 1 << 20;
+const MAX_ALIGNMENT_BYTES: u64 = 1 << 20;
 /// Maximum number of axes, as in ggml.
 const MAX_AXES: u32 = 4;
 /// Bytes of the shortest key with its value.
@@ -172,11 +172,11 @@ fn alignment(metadata: &Metadata, path: &Path) -> Result<usize> {
         .natural(key)
         .map_err(|e| Error::bad_file(path, e))?
     {
-        None => Ok(DEFAULT_ALIGNMENT),
-        Some(n) if n.is_power_of_two() && n <= MAX_ALIGNMENT => Ok(n as usize),
+        None => Ok(DEFAULT_ALIGNMENT_BYTES),
+        Some(n) if n.is_power_of_two() && n <= MAX_ALIGNMENT_BYTES => Ok(n as usize),
         Some(n) => Err(Error::bad_file(
             path,
-            format_args!("`{key}` is {n}, which is not a power of two up to {MAX_ALIGNMENT}"),
+            format_args!("`{key}` is {n}, which is not a power of two up to {MAX_ALIGNMENT_BYTES}"),
         )),
     }
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::gguf::{DEFAULT_ALIGNMENT, kind};
+use super::gguf::{DEFAULT_ALIGNMENT_BYTES, kind};
 use super::metadata::{Array, Metadata, Value};
 use super::{Format, TensorInfo};
 use crate::{Error, Result};
@@ -100,8 +100,8 @@ impl GgufWriter {
             None => return Err(invalid("all tensors have been written".to_owned())),
         }
         self.write(bytes)?;
-        let padding = bytes.len().next_multiple_of(DEFAULT_ALIGNMENT) - bytes.len();
-        self.write(&[0; DEFAULT_ALIGNMENT][..padding])
+        let padding = bytes.len().next_multiple_of(DEFAULT_ALIGNMENT_BYTES) - bytes.len();
+        self.write(&[0; DEFAULT_ALIGNMENT_BYTES][..padding])
     }
 
     /// Completes the file and renames it to its path.
@@ -155,7 +155,7 @@ fn header(
         self::value(out, value);
     }
     let mut remaining = Vec::with_capacity(tensors.len());
-    let mut offset = 0;
+    let mut offset: usize = 0;
     for tensor in tensors {
         let wrong = |reason: String| Error::BadTensor {
             path: path.display().to_string(),
@@ -165,9 +165,10 @@ fn header(
         let NewTensor { format, shape, .. } = tensor;
         let id = format.ggml_id();
         let id = id.ok_or_else(|| wrong(format!("GGUF has no format {format}")))?;
-        let bytes = format.bytes(shape);
-        let bytes =
-            bytes.ok_or_else(|| wrong(format!("{format} does not support shape {shape:?}")))?;
+        let unsupported = || wrong(format!("{format} does not support shape {shape:?}"));
+        let bytes = format.bytes(shape).ok_or_else(unsupported)?;
+        let padded = bytes.checked_next_multiple_of(DEFAULT_ALIGNMENT_BYTES);
+        let end = padded.and_then(|len| len.checked_add(offset));
         string(out, &tensor.name);
         out.extend((shape.len() as u32).to_le_bytes());
         for &axis in shape.iter().rev() {
@@ -175,10 +176,10 @@ fn header(
         }
         out.extend(id.to_le_bytes());
         out.extend((offset as u64).to_le_bytes());
-        offset += bytes.next_multiple_of(DEFAULT_ALIGNMENT);
+        offset = end.ok_or_else(unsupported)?;
         remaining.push((tensor.name.clone(), bytes));
     }
-    out.resize(out.len().next_multiple_of(DEFAULT_ALIGNMENT), 0);
+    out.resize(out.len().next_multiple_of(DEFAULT_ALIGNMENT_BYTES), 0);
     remaining.reverse();
     Ok(remaining)
 }

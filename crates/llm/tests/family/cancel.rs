@@ -9,7 +9,7 @@ use bessemer::Device;
 use bessemer::quant::Precision;
 use bessemer_llm::file::Model;
 use bessemer_llm::generate::{Finish, Options, Report, Session};
-use bessemer_llm::model::{self, PREFILL_BATCH};
+use bessemer_llm::model::{self, PREFILL_BATCH_TOKENS};
 use bessemer_llm::{Sampling, Transformer};
 use tempfile::TempDir;
 
@@ -62,20 +62,20 @@ impl Asked {
 
 #[test]
 fn a_prompt_is_cancelled_at_the_next_check_and_keeps_whole_batches() {
-    let prompt = tokens(3 * PREFILL_BATCH as u32 - 5);
+    let prompt = tokens(3 * PREFILL_BATCH_TOKENS as u32 - 5);
     for device in devices() {
-        let mut whole = Asked::new(&device, 4 * PREFILL_BATCH);
+        let mut whole = Asked::new(&device, 4 * PREFILL_BATCH_TOKENS);
         let expected = whole.generate(&prompt, 1, usize::MAX);
         // Checks before every batch, on the CPU five times per layer; then once for the token.
         let of_a_batch = 1 + if device.is_cpu() { 5 * LAYERS } else { 0 };
         assert_eq!(whole.count(), 3 * of_a_batch + 1, "on {device}");
         for at in [1, 2, of_a_batch, of_a_batch + 1, 2 * of_a_batch + 1] {
-            let mut cut = Asked::new(&device, 4 * PREFILL_BATCH);
+            let mut cut = Asked::new(&device, 4 * PREFILL_BATCH_TOKENS);
             let report = cut.generate(&prompt, 1, at);
             assert_eq!(report.finish, Finish::Cancelled);
             assert!(report.ids.is_empty());
             assert_eq!(cut.count(), at, "nothing is begun after the answer");
-            let kept = (at - 1) / of_a_batch * PREFILL_BATCH;
+            let kept = (at - 1) / of_a_batch * PREFILL_BATCH_TOKENS;
             assert_eq!(cut.session.cache().len(0), kept, "on {device} at {at}");
             assert_eq!(report.prefilled, kept);
             // Continuing gives the same result as without cancellation.

@@ -6,7 +6,7 @@ mod template;
 use bessemer_llm::{ChatTemplate, EncodeOptions, Message, Prompt, Tokenizer};
 use serde_json::json;
 
-use template::{FAMILIES, Family};
+use self::template::{FAMILIES, Family};
 
 /// A byte-level vocabulary: every byte is a token, and every added token has one.
 fn tokenizer(family: &Family) -> Tokenizer {

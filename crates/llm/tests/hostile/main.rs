@@ -5,11 +5,12 @@
 mod memory;
 mod read;
 mod sample;
+mod size;
 
 use tempfile::TempDir;
 
-use read::{read_model, use_words};
-use sample::Sample;
+use self::read::{read_model, use_words};
+use self::sample::Sample;
 
 /// Numbers from a seed (SplitMix64).
 struct Random(u64);

@@ -6,7 +6,7 @@ use bessemer::npy::Array;
 use crate::dtype::{Elements as _, Number};
 
 /// Maximum number of differences that are listed.
-const MAX_LISTED: usize = 5;
+const MAX_LISTED_DIFFERENCES: usize = 5;
 
 /// Tolerances: a value passes if it is within one of those given. Without any, values must be equal. NaN equals
 /// NaN, and zeros are equal regardless of their sign.
@@ -69,7 +69,7 @@ pub(super) fn compare(got: &Array, expected: &Array, tolerance: Tolerance) -> Op
             ulp,
         };
         count += 1;
-        if first.len() < MAX_LISTED {
+        if first.len() < MAX_LISTED_DIFFERENCES {
             first.push(difference.clone());
         }
         // NaN is worse than any number.

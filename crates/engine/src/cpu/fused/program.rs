@@ -356,7 +356,7 @@ impl Lowering {
 mod tests {
     use super::*;
     use crate::cpu::map::Args;
-    use crate::ops::binary::Types;
+    use crate::ops::binary::BinaryTypes;
 
     #[test]
     fn a_scalar_argument_gives_the_same_bits_as_a_splatted_block() {
@@ -377,7 +377,7 @@ mod tests {
         });
         let binary = Binary::ALL
             .iter()
-            .filter(|f| !matches!(f.types(), Types::Bits | Types::Int | Types::Logic));
+            .filter(|f| !matches!(f.types(), BinaryTypes::Bits | BinaryTypes::Int | BinaryTypes::Logic));
         let actions = (binary.map(|&f| Action::Binary(f)))
             .chain(Ternary::ALL.iter().map(|&f| Action::Ternary(f)))
             .filter(|&action| takes_scalars(action, DType::F32));
@@ -385,7 +385,7 @@ mod tests {
         for action in actions {
             let (kernel, arity) = (kernel(action, DType::F32, DType::F32), arity(action));
             let size = match action {
-                Action::Binary(f) if f.types() == Types::Compare => 1,
+                Action::Binary(f) if f.types() == BinaryTypes::Compare => 1,
                 _ => 4,
             };
             let run = |blocks: [&[f32]; 3]| {

@@ -2,10 +2,7 @@
 
 use std::cell::RefCell;
 
-/// A cache line, aligned for the widest vector.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct CacheLine([u8; 64]);
+use crate::cache_line::{CACHE_LINE_BYTES, CacheLine};
 
 thread_local! {
     static SCRATCH: RefCell<Vec<CacheLine>> = const { RefCell::new(Vec::new()) };
@@ -14,9 +11,9 @@ thread_local! {
 /// Calls `body` with at least `bytes` bytes of this thread's scratch memory.
 pub(super) fn with_memory<R>(bytes: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
     SCRATCH.with_borrow_mut(|memory| {
-        let lines = bytes.div_ceil(64);
+        let lines = bytes.div_ceil(CACHE_LINE_BYTES);
         if memory.len() < lines {
-            memory.resize(lines, CacheLine([0; 64]));
+            memory.resize(lines, bytemuck::Zeroable::zeroed());
         }
         body(bytemuck::cast_slice_mut(&mut memory[..lines]))
     })

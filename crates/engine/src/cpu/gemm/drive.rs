@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::float::{Float, FloatElement, finish, widen};
+use super::float::{FloatElement, GemmFloat, finish, widen};
 use super::kernel::{MicroKernel, Side, TileArgs};
 use super::pack::{StridedBlock, pack};
 use super::problem::{GemmProblem, MatrixPtr, RightOperand};

@@ -10,7 +10,7 @@ use super::kernel_scalar::ScalarKernel;
 use crate::cpu::simd::{self, Isa, Level, MulAdd, Task};
 
 /// An accumulator type: `f32` or `f64`.
-pub(crate) trait Float:
+pub(crate) trait GemmFloat:
     Copy
     + Default
     + Send
@@ -41,7 +41,7 @@ pub(crate) trait WithKernel<F> {
 
 macro_rules! float {
     ($type:ty, $avx2:ident, $avx512:ident, $neon:ident) => {
-        impl Float for $type {
+        impl GemmFloat for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
 
@@ -67,7 +67,7 @@ pub(crate) trait FloatElement:
     Copy + Default + Send + Sync + bytemuck::Pod + 'static
 {
     /// The accumulator type of its products.
-    type Float: Float;
+    type Float: GemmFloat;
     /// True if that is the type itself, so no conversion is needed.
     const SAME: bool;
     /// The value of one element.

@@ -8,7 +8,7 @@
     reason = "micro-kernels read panels and write tiles through pointers"
 )]
 
-use super::float::Float;
+use super::float::GemmFloat;
 use crate::cpu::simd::Level;
 
 /// Arguments of a micro-kernel: `c = alpha * a·b + beta * c` for one tile.
@@ -44,7 +44,7 @@ pub(crate) struct TileArgs<F> {
 /// A micro-kernel and its packing routines.
 pub(crate) trait MicroKernel: Copy + Send + Sync + 'static {
     /// The type it computes in.
-    type Float: Float;
+    type Float: GemmFloat;
     /// The level whose instructions it uses.
     const LEVEL: Level;
     /// Rows of a tile.
@@ -84,13 +84,13 @@ pub(crate) trait MicroKernel: Copy + Send + Sync + 'static {
 /// [`MicroKernel::dot`] for slices of equal length.
 pub(super) fn dot<K: MicroKernel>(x: &[K::Float], y: &[K::Float]) -> K::Float {
     assert_eq!(x.len(), y.len(), "the lengths of a dot product differ");
-    // SAFETY: `Float::with_kernel` hands out the kernels of levels that the processor has.
+    // SAFETY: `GemmFloat::with_kernel` hands out the kernels of levels that the processor has.
     unsafe { K::dot(x, y) }
 }
 
 /// Pairwise sum: adds the upper half to the lower half until one element is left.
 #[inline(always)]
-pub(super) fn total<F: Float, const N: usize>(mut sums: [F; N]) -> F {
+pub(super) fn total<F: GemmFloat, const N: usize>(mut sums: [F; N]) -> F {
     let mut half = N / 2;
     while half > 0 {
         for i in 0..half {
@@ -168,7 +168,7 @@ pub(super) unsafe fn interleave<F: Copy, const W: usize>(
 /// # Safety
 /// As for [`MicroKernel::tile`].
 #[inline(always)]
-pub(super) unsafe fn spill<F: Float>(
+pub(super) unsafe fn spill<F: GemmFloat>(
     tile: &TileArgs<F>,
     values: &[F],
     stride: usize,

@@ -4,7 +4,7 @@
 
 use std::marker::PhantomData;
 
-use super::float::Float;
+use super::float::GemmFloat;
 use super::kernel::{Lines, MicroKernel, Side, TileArgs, copy, interleave, spill, total};
 use crate::cpu::simd::Level;
 
@@ -15,7 +15,7 @@ pub(super) struct ScalarKernel<F>(PhantomData<F>);
 const ROWS: usize = 4;
 const COLS: usize = 8;
 
-impl<F: Float> MicroKernel for ScalarKernel<F> {
+impl<F: GemmFloat> MicroKernel for ScalarKernel<F> {
     type Float = F;
     const LEVEL: Level = Level::Scalar;
     const ROWS: usize = ROWS;

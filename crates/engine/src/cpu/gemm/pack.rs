@@ -5,7 +5,7 @@
 //! contiguous one; half precision is widened while it is packed.
 #![expect(unsafe_code, reason = "reads views of any strides through pointers")]
 
-use super::float::{Float, FloatElement, widen};
+use super::float::{FloatElement, GemmFloat, widen};
 use super::kernel::{Lines, MicroKernel, Side};
 
 /// A block to be packed: element (line, step) is at `start + line * line_stride + step * step_stride`.
@@ -185,7 +185,7 @@ unsafe fn pack_floats<K: MicroKernel>(
 ///
 /// # Safety
 /// As for [`pack`].
-unsafe fn pack_elements<T: Copy, F: Float>(
+unsafe fn pack_elements<T: Copy, F: GemmFloat>(
     block: StridedBlock<T>,
     widen: impl Fn(T) -> F,
     width: usize,

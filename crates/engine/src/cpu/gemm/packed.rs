@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::column;
 use super::drive::{depth, pack_shared};
-use super::float::{Float, FloatElement, WithKernel};
+use super::float::{FloatElement, GemmFloat, WithKernel};
 use super::kernel::MicroKernel;
 use super::problem::{MatrixPtr, RightOperand, run, scale};
 use super::{Matrix, Mix, check_shapes};
@@ -25,33 +25,37 @@ pub(crate) struct GemmPanels<T: FloatElement> {
 }
 
 impl<T: FloatElement> GemmPanels<T> {
-    /// Packs a matrix.
+    /// Packs a matrix; `None` if memory is exhausted.
     ///
     /// # Panics
     /// If the matrix has elements outside its slice.
-    pub(crate) fn new(b: Matrix<'_, T>) -> Self {
+    pub(crate) fn new(b: Matrix<'_, T>) -> Option<Self> {
         Self::new_at(simd::chosen(Family::Gemm).level(), b)
     }
 
     /// Packs a matrix a few megabytes at a time, and calls `packed` with each range of finished columns.
-    pub(crate) fn in_bands(level: Level, b: Matrix<'_, T>, packed: &dyn Fn(Range<usize>)) -> Self {
+    pub(crate) fn in_bands(
+        level: Level,
+        b: Matrix<'_, T>,
+        packed: &dyn Fn(Range<usize>),
+    ) -> Option<Self> {
         Self::with(level, b, packed)
     }
 
     /// Packs a matrix for the kernel of a level that the processor has.
-    pub(crate) fn new_at(level: Level, b: Matrix<'_, T>) -> Self {
+    pub(crate) fn new_at(level: Level, b: Matrix<'_, T>) -> Option<Self> {
         Self::with(level, b, &drop)
     }
 
-    fn with(level: Level, b: Matrix<'_, T>, packed: &dyn Fn(Range<usize>)) -> Self {
+    fn with(level: Level, b: Matrix<'_, T>, packed: &dyn Fn(Range<usize>)) -> Option<Self> {
         b.check();
-        Self {
+        Some(Self {
             level,
             rows: b.rows,
             cols: b.cols,
-            panels: T::Float::with_kernel(level, PackColumns(b, packed)),
+            panels: T::Float::with_kernel(level, PackColumns(b, packed))?,
             kind: PhantomData,
-        }
+        })
     }
 
     /// Number of rows of the matrix.
@@ -66,7 +70,9 @@ impl<T: FloatElement> GemmPanels<T> {
 
     /// Size in bytes of the panels of a `rows` by `cols` matrix.
     pub(crate) fn bytes_at(level: Level, rows: usize, cols: usize) -> usize {
-        cols.next_multiple_of(T::Float::with_kernel(level, PanelWidth)) * rows * size_of::<T>()
+        let width = T::Float::with_kernel(level, PanelWidth);
+        let cols = cols.div_ceil(width).saturating_mul(width);
+        cols.saturating_mul(rows).saturating_mul(size_of::<T>())
     }
 
     /// Number of columns of a panel.
@@ -101,20 +107,21 @@ impl<T: FloatElement> GemmPanels<T> {
 struct PackColumns<'a, T>(Matrix<'a, T>, &'a dyn Fn(Range<usize>));
 
 impl<T: FloatElement> WithKernel<T::Float> for PackColumns<'_, T> {
-    type Output = ArenaSlice;
-    fn call<K: MicroKernel<Float = T::Float>>(self) -> ArenaSlice {
+    type Output = Option<ArenaSlice>;
+    fn call<K: MicroKernel<Float = T::Float>>(self) -> Option<ArenaSlice> {
         let Self(b, packed) = self;
-        let all = b.cols.next_multiple_of(K::COLS);
-        let mut buffer = ArenaSlice::new(all * b.rows * size_of::<T>());
+        let all = b.cols.checked_next_multiple_of(K::COLS)?;
+        let bytes = all.checked_mul(b.rows)?.checked_mul(size_of::<T>())?;
+        let mut buffer = ArenaSlice::new(bytes)?;
         let panels = bytemuck::cast_slice_mut::<u8, T>(buffer.bytes_mut());
         if b.rows == 0 || b.cols == 0 {
-            return buffer;
+            return Some(buffer);
         }
         if T::SAME {
             let panels = bytemuck::cast_slice_mut(panels);
             pack_shared::<T, K>(MatrixPtr::of(b), b.rows, b.cols, panels);
             packed(0..b.cols);
-            return buffer;
+            return Some(buffer);
         }
         let depth = depth::<K>(b.rows);
         let panel = K::COLS * b.rows * size_of::<T>();
@@ -140,13 +147,13 @@ impl<T: FloatElement> WithKernel<T::Float> for PackColumns<'_, T> {
             }
             packed(from..until);
         }
-        buffer
+        Some(buffer)
     }
 }
 
 struct PanelWidth;
 
-impl<F: Float> WithKernel<F> for PanelWidth {
+impl<F: GemmFloat> WithKernel<F> for PanelWidth {
     type Output = usize;
     fn call<K: MicroKernel<Float = F>>(self) -> usize {
         K::COLS
@@ -155,7 +162,7 @@ impl<F: Float> WithKernel<F> for PanelWidth {
 
 struct PanelDepth(usize);
 
-impl<F: Float> WithKernel<F> for PanelDepth {
+impl<F: GemmFloat> WithKernel<F> for PanelDepth {
     type Output = usize;
     fn call<K: MicroKernel<Float = F>>(self) -> usize {
         depth::<K>(self.0)

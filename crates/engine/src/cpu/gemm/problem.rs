@@ -5,7 +5,7 @@
 )]
 
 use super::drive::compute;
-use super::float::{Float, FloatElement, WithKernel, finish};
+use super::float::{FloatElement, GemmFloat, WithKernel, finish};
 use super::kernel::MicroKernel;
 use super::{Level, Matrix, Mix, check_shapes, vector};
 

@@ -5,10 +5,7 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
-/// A cache line.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct CacheLine([u8; 64]);
+use crate::cache_line::{CACHE_LINE_BYTES, CacheLine};
 
 /// A buffer that starts at a cache line.
 #[derive(Default)]
@@ -17,7 +14,7 @@ pub(super) struct Buffer(Vec<CacheLine>);
 impl Buffer {
     /// The first `len` elements, with unspecified contents.
     pub(super) fn get<F: bytemuck::Pod>(&mut self, len: usize) -> &mut [F] {
-        let lines = (len * size_of::<F>()).div_ceil(size_of::<CacheLine>());
+        let lines = (len * size_of::<F>()).div_ceil(CACHE_LINE_BYTES);
         if self.0.len() < lines {
             // Not `resize`, which would copy the old contents.
             self.0 = vec![bytemuck::Zeroable::zeroed(); lines];
@@ -31,7 +28,7 @@ impl Buffer {
     }
 
     fn bytes(&self) -> usize {
-        self.0.len() * size_of::<CacheLine>()
+        self.0.len() * CACHE_LINE_BYTES
     }
 }
 

@@ -2,7 +2,7 @@ use std::fmt::Debug;
 
 use half::{bf16, f16};
 
-use super::float::{Float, FloatElement, WithKernel};
+use super::float::{FloatElement, GemmFloat, WithKernel};
 use super::{Gemm, GemmPanels, Matrix, Mix, column, gemm, gemm_batch, gemm_packed, vector_packed};
 use crate::cpu::pool;
 use crate::cpu::simd::Level;
@@ -159,7 +159,7 @@ fn check<T: TestElement>(case: &Case, level: Level) {
     gemm_packed(
         alpha,
         a,
-        &GemmPanels::new_at(level, b),
+        &GemmPanels::new_at(level, b).unwrap(),
         beta,
         &mut again,
         ldc,
@@ -320,7 +320,7 @@ fn large_products_agree_with_a_triple_loop() {
 fn check_column<B: TestElement<Float = f32>>(level: Level, k: usize, n: usize) {
     let (x, b) = (data::<f32>(21, 1, k), data::<B>(22, k, n));
     let x = &x[..k];
-    let b = GemmPanels::new_at(level, Matrix::contiguous(&b[..], k, n));
+    let b = GemmPanels::new_at(level, Matrix::contiguous(&b[..], k, n)).unwrap();
     let mut expected = vec![f32::NAN; n];
     let left = Matrix::contiguous(x, 1, k);
     gemm_packed(1.0, left, &b, 0.0, &mut expected, n);

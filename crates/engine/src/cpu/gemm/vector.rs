@@ -1,7 +1,7 @@
 //! GEMV, and GEMM with a few vectors: limited by memory bandwidth, so every element is read once, sequentially, and
 //! nothing is packed.
 
-use super::float::{Float, FloatElement, WithKernel, finish, widen};
+use super::float::{FloatElement, GemmFloat, WithKernel, finish, widen};
 use super::kernel::{MicroKernel, dot};
 use super::scratch;
 use super::{Matrix, Mix};
@@ -247,7 +247,7 @@ impl<T: FloatElement> Task for Columns<'_, T> {
 }
 
 #[inline(always)]
-fn add_columns<I: Isa, F: Float>(
+fn add_columns<I: Isa, F: GemmFloat>(
     sums: &mut [F],
     columns: [&[F]; COLS_PER_PASS],
     x: [F; COLS_PER_PASS],

@@ -4,7 +4,7 @@
 //! step of its scaling, so that subnormal results are correct too. `silu`, `gelu` and `mish` of -infinity are
 //! their limit, -0, for which the formula would give NaN.
 
-use super::real::Real;
+use super::real::MathFloat;
 use super::{exp, log};
 use crate::cpu::simd::{Isa, MulAdd};
 

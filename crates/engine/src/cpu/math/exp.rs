@@ -4,11 +4,11 @@
 //! enough bits for its product with n to be exact even without FMA), a polynomial in r, and a
 //! scaling by 2^n in two steps, so that subnormal results are rounded once.
 
-use super::real::{Real, poly};
+use super::real::{MathFloat, poly};
 use crate::cpu::simd::Isa;
 
 /// The polynomials and ranges of one type.
-pub(crate) trait ExpTerms: Real {
+pub(crate) trait ExpTerms: MathFloat {
     /// The result is 0 or infinity outside this range, with a margin that lets `sinh` double it and
     /// activations multiply it by a thousand first.
     const RANGE: (Self, Self);
@@ -117,7 +117,7 @@ fn reduce<I: Isa, T: ExpTerms>(x: T) -> (T, T) {
 
 /// `(a, b)` with `a·b = p·2^n`: both are normal numbers even if the product is subnormal or infinite.
 #[inline(always)]
-fn halve_scale<I: Isa, T: Real>(p: T, n: T) -> (T, T) {
+fn halve_scale<I: Isa, T: MathFloat>(p: T, n: T) -> (T, T) {
     let half = (n * T::of(0.5)).nearest();
     (p * half.power_of_two(), (n - half).power_of_two())
 }

@@ -3,7 +3,7 @@
 //! Near 0, where exponentials would cancel, odd polynomials; elsewhere the exponential, and the
 //! logarithm of `1 + x` for the inverses.
 
-use super::real::{Real, poly};
+use super::real::{MathFloat, poly};
 use super::{Math, exp, log};
 use crate::cpu::simd::{Isa, MulAdd};
 

@@ -3,11 +3,11 @@
 //! Arc tangents are reduced to |t| ≤ tan π/8 by one division, arc sines to |x| ≤ ½ by the half angle.
 
 use super::Math;
-use super::real::{Real, poly};
+use super::real::{MathFloat, poly};
 use crate::cpu::simd::Isa;
 
 /// The polynomials of one type.
-pub(crate) trait InverseTrigTerms: Real {
+pub(crate) trait InverseTrigTerms: MathFloat {
     /// `(atan t - t) / t³` of t² for |t| ≤ tan π/8.
     fn atan_terms<I: Isa>(square: Self) -> Self;
     /// `(asin x - x) / x³` of x² for |x| ≤ ½.
@@ -96,7 +96,7 @@ impl InverseTrigTerms for f64 {
 
 /// π times a power of two, in two parts.
 #[inline(always)]
-fn pi<T: Real>(factor: f64) -> (T, T) {
+fn pi<T: MathFloat>(factor: f64) -> (T, T) {
     (T::PI.0 * T::of(factor), T::PI.1 * T::of(factor))
 }
 

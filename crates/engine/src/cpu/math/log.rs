@@ -3,11 +3,11 @@
 //! x = 2^k·(1 + f) with √½ ≤ 1 + f < √2, and log(1 + f) = f - f²/2 + tail. Bases 2 and 10 multiply by a
 //! constant in two parts, so that the product is not rounded before the exponent is added.
 
-use super::real::{Real, poly};
+use super::real::{MathFloat, poly};
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// The polynomial of one type.
-pub(crate) trait LogTerms: Real {
+pub(crate) trait LogTerms: MathFloat {
     /// `log(1 + f) - f + f²/2`, given `f` and `f²/2`.
     fn log_tail<I: Isa>(f: Self, half_square: Self) -> Self;
 }
@@ -61,7 +61,7 @@ impl LogTerms for f64 {
 
 /// Adds the special values to the formula: NaN below 0, -infinity at 0, infinity and NaN unchanged.
 #[inline(always)]
-fn with_special<T: Real>(x: T, result: T) -> T {
+fn with_special<T: MathFloat>(x: T, result: T) -> T {
     let result = if x < T::of(f64::INFINITY) { result } else { x };
     let result = if x == T::of(0.0) {
         T::of(f64::NEG_INFINITY)

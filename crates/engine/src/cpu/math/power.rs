@@ -1,11 +1,11 @@
 //! Powers and roots.
 
-use super::real::{Real, poly};
+use super::real::{MathFloat, poly};
 use super::{Math, exp};
 use crate::cpu::simd::{Isa, MulAdd};
 
 #[inline(always)]
-pub(crate) fn rsqrt<T: Real>(x: T) -> T {
+pub(crate) fn rsqrt<T: MathFloat>(x: T) -> T {
     T::of(1.0) / x.square_root()
 }
 
@@ -148,13 +148,13 @@ fn log2_twice<I: Isa>(x: f64) -> (f64, f64) {
 
 /// Returns true if a non-negative number is an integer.
 #[inline(always)]
-fn is_whole<T: Real>(x: T) -> bool {
+fn is_whole<T: MathFloat>(x: T) -> bool {
     (x >= T::INTEGERS) | ((x + T::INTEGERS) - T::INTEGERS == x)
 }
 
 /// Adds the sign and the special values to `|x|^y`.
 #[inline(always)]
-fn with_special<T: Real>(x: T, y: T, result: T) -> T {
+fn with_special<T: MathFloat>(x: T, y: T, result: T) -> T {
     let (zero, one, infinity) = (T::of(0.0), T::of(1.0), T::of(f64::INFINITY));
     let a = y.magnitude();
     let whole = is_whole(a);
@@ -249,7 +249,7 @@ pub(super) fn cbrt_f32<I: Isa>(x: f32) -> f32 {
 
 /// `root³ - a`, nearly exact if `root³` is close to `a`.
 #[inline(always)]
-fn cube_residual<I: Isa, T: Real>(root: T, a: T) -> T {
+fn cube_residual<I: Isa, T: MathFloat>(root: T, a: T) -> T {
     let (square, square_low) = root.exact_product::<I>(root);
     let (cube, cube_low) = square.exact_product::<I>(root);
     (cube - a) + square_low.mul_add_on::<I>(root, cube_low)

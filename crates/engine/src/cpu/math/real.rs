@@ -45,7 +45,7 @@ macro_rules! poly {
 pub(super) use poly;
 
 /// `f32` and `f64`.
-pub(crate) trait Real:
+pub(crate) trait MathFloat:
     MulAdd
     + PartialOrd
     + Add<Output = Self>
@@ -122,11 +122,11 @@ pub(crate) trait Real:
     }
 }
 
-/// Implements [`Real`]: the type, its bits, its explicit significand bits, its exponent bias, and the
+/// Implements [`MathFloat`]: the type, its bits, its explicit significand bits, its exponent bias, and the
 /// constants.
 macro_rules! real {
     ($type:ident, $bits:ident, $digits:expr, $bias:expr, {$($constants:tt)*}) => {
-        impl Real for $type {
+        impl MathFloat for $type {
             const INTEGERS: Self = (1_u64 << $digits) as Self;
             $($constants)*
 
@@ -193,7 +193,7 @@ macro_rules! real {
 
 /// The shared step of the two ways to decompose a number.
 trait SplitExponent: Sized {
-    /// The exponent, plus its bias and [`Real::INTEGERS`], and the significand of a normal number.
+    /// The exponent, plus its bias and [`MathFloat::INTEGERS`], and the significand of a normal number.
     fn split_exponent(self) -> (Self, Self);
 }
 

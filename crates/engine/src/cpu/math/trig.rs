@@ -1,17 +1,17 @@
 //! Sine, cosine and tangent.
 //!
 //! x = n·π/2 + r, |r| ≤ π/4, and one polynomial each for sin r and cos r. The reduction is exact enough
-//! up to [`MAX_NEAR`]; beyond that it would need hundreds of digits of π, for arguments that hardly occur.
+//! up to [`MAX_NEAR_ANGLE`]; beyond that it would need hundreds of digits of π, for arguments that hardly occur.
 //! Loops therefore test blocks with [`any_far`] and call `…_near`, which vectorises, if no element is far.
 //! The result of an element never depends on the others: near elements of a far block get the same bits.
 
 use super::Math;
-use super::real::{Real, poly};
+use super::real::{MathFloat, poly};
 use crate::cpu::simd::{Isa, MulAdd};
 
 /// Maximum magnitude for the near functions: n stays below 2²⁰, so that its product with 33 bits of π/2
 /// is exact.
-pub(crate) const MAX_NEAR: f64 = 1_048_576.0;
+pub(crate) const MAX_NEAR_ANGLE: f64 = 1_048_576.0;
 
 /// π/2 in four parts, 33 bits each but the last.
 const HALF_PI: [f64; 4] = [
@@ -22,19 +22,19 @@ const HALF_PI: [f64; 4] = [
 ];
 
 /// The reduction and the polynomials of one type.
-pub(crate) trait TrigTerms: Real {
+pub(crate) trait TrigTerms: MathFloat {
     /// `(n, r, low)` with `self = n·π/2 + r + low`, for a non-negative number.
     fn reduce<I: Isa>(self) -> (Self, Self, Self);
     /// `(sin r - r) / r³` of r².
     fn sin_terms<I: Isa>(square: Self) -> Self;
     /// `(cos r - 1 + r²/2) / r⁴` of r².
     fn cos_terms<I: Isa>(square: Self) -> Self;
-    /// The sine of a number up to [`MAX_NEAR`].
+    /// The sine of a number up to [`MAX_NEAR_ANGLE`].
     #[inline(always)]
     fn sin_near<I: Isa>(self) -> Self {
         sin_near::<I, Self>(self)
     }
-    /// The cosine of a number up to [`MAX_NEAR`].
+    /// The cosine of a number up to [`MAX_NEAR_ANGLE`].
     #[inline(always)]
     fn cos_near<I: Isa>(self) -> Self {
         cos_near::<I, Self>(self)
@@ -44,7 +44,7 @@ pub(crate) trait TrigTerms: Real {
 // Interpolated at Chebyshev nodes with 60 digits, then rounded. Relative errors of sine and cosine:
 // f32 2^-28.1 and 2^-30.1, f64 2^-57.1 and 2^-59.5.
 impl TrigTerms for f32 {
-    /// In f64: no f32 up to [`MAX_NEAR`] is nearer to a multiple of π/2 than about 2⁻²⁸, and two
+    /// In f64: no f32 up to [`MAX_NEAR_ANGLE`] is nearer to a multiple of π/2 than about 2⁻²⁸, and two
     /// parts of it are accurate to 2⁻⁶⁶.
     #[inline(always)]
     fn reduce<I: Isa>(self) -> (Self, Self, Self) {
@@ -114,7 +114,7 @@ fn sin_quarters<I: Isa>(x: f32, quarters: u32, sign: u32) -> f32 {
 }
 impl TrigTerms for f64 {
     /// The first difference and all products but the last are exact; sums keep their errors. The omitted
-    /// terms are below 2⁻¹³⁰, and no f64 up to [`MAX_NEAR`] is nearer to a multiple of π/2 than 2⁻⁶⁰.
+    /// terms are below 2⁻¹³⁰, and no f64 up to [`MAX_NEAR_ANGLE`] is nearer to a multiple of π/2 than 2⁻⁶⁰.
     #[inline(always)]
     fn reduce<I: Isa>(self) -> (Self, Self, Self) {
         let n = (self * std::f64::consts::FRAC_2_PI).nearest();

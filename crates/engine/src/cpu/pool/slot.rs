@@ -31,7 +31,7 @@ struct Job {
 
 /// Storage for one job.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct JobSlot {
     /// Unclaimed tasks.
     left: AtomicUsize,
     /// Tasks that have not finished.
@@ -41,7 +41,7 @@ pub(super) struct Slot {
 }
 
 // SAFETY: the job is written only by `open`, when no task is unfinished, and read only by holders of a task.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for JobSlot {}
 
 /// A claimed task.
 pub(super) struct Claim {
@@ -49,11 +49,11 @@ pub(super) struct Claim {
     pub(super) task: usize,
 }
 
-impl Slot {
+impl JobSlot {
     /// Publishes a job of at least one task.
     ///
     /// # Safety
-    /// The previous job is done ([`Slot::is_done`]), no other thread opens one, and `body` outlives this job.
+    /// The previous job is done ([`JobSlot::is_done`]), no other thread opens one, and `body` outlives this job.
     pub(super) unsafe fn open(&self, tasks: usize, body: Body<'_>) {
         // SAFETY: only the lifetime changes; by contract, the body outlives its last use.
         let body = unsafe { std::mem::transmute::<Body<'_>, Body<'static>>(body) };
@@ -69,7 +69,7 @@ impl Slot {
         self.left.load(Ordering::SeqCst) > 0
     }
 
-    /// Claims the first unclaimed task. Its holder calls [`Slot::done`].
+    /// Claims the first unclaimed task. Its holder calls [`JobSlot::done`].
     pub(super) fn claim(&self) -> Option<Claim> {
         let mut left = self.left.load(Ordering::Relaxed);
         loop {

@@ -52,8 +52,8 @@ fn many_threads_share_the_pool() {
 
 /// A pool of two threads whose worker signals when it has seen a job but claimed no task, and continues when
 /// released.
-fn pool_with_a_gate() -> (&'static Pool, &'static Gate) {
-    let pool = Pool::start(2);
+fn pool_with_a_gate() -> (&'static ThreadPool, &'static Gate) {
+    let pool = ThreadPool::start(2);
     let gate: &Gate = Box::leak(Box::default());
     let hook: Box<dyn Fn() + Send + Sync> = Box::new(|| gate.pass());
     assert!(pool.before_claim.set(hook).is_ok());
@@ -146,7 +146,7 @@ fn a_worker_stalled_since_an_earlier_job_claims_each_task_of_a_later_one_once() 
 
 #[test]
 fn a_caller_sleeps_until_a_late_worker_is_done() {
-    let pool = Pool::start(2);
+    let pool = ThreadPool::start(2);
     let me = std::thread::current().id();
     for _ in 0..20 {
         let done = AtomicUsize::new(0);
@@ -173,7 +173,7 @@ fn a_caller_sleeps_until_a_late_worker_is_done() {
 
 #[test]
 fn a_panic_of_a_worker_reaches_the_caller_and_drops_the_unclaimed_tasks() {
-    let pool = Pool::start(3);
+    let pool = ThreadPool::start(3);
     let me = std::thread::current().id();
     let has_panicked = AtomicBool::new(false);
     let result = catch_unwind(AssertUnwindSafe(|| {

@@ -28,6 +28,7 @@ use std::cell::RefCell;
 
 use super::activation::{ActivationRow, Activations, GROUP_LEN, Scale};
 use super::panel::{PANEL_ROWS, TILE_PANELS};
+use crate::cache_line::CACHE_LINE_BYTES;
 use crate::quant::BlockFormat;
 
 /// Maximum activation rows that share unpacked weights: as many as there are registers for the sums.
@@ -260,7 +261,6 @@ const PREFETCH_BYTES: usize = 4096;
 #[inline]
 #[target_feature(enable = "avx2")]
 fn prefetch<const N: usize, const P: usize>(blocks: [*const u8; P], size: usize) {
-    const CACHE_LINE_BYTES: usize = 64;
     if N <= MAX_STREAMED_ROWS {
         for p in 0..P {
             for line in (0..size).step_by(CACHE_LINE_BYTES) {

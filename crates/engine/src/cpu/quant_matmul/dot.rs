@@ -67,9 +67,11 @@ fn prefetch(panel: PanelCursor, offset: usize, bytes: usize, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if panel.is_streamed {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+        use crate::cache_line::CACHE_LINE_BYTES;
+
         /// Prefetch distance, as on AVX2.
         const PREFETCH_BYTES: usize = 4096;
-        const CACHE_LINE_BYTES: usize = 64;
         let ahead = offset + PREFETCH_BYTES;
         // The next pair of panels follows both.
         let at = panel.add(if ahead < len {

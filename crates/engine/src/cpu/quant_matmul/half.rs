@@ -31,7 +31,7 @@ impl<T: FloatElement<Float = f32>> HalfWeights<T> {
         let matrix = Matrix::contiguous(data, rows, cols).t();
         let packed = GemmPanels::in_bands(level(), matrix, &|rows| {
             copied(rows.start * row..rows.end * row);
-        });
+        })?;
         let is_fixed_point = fixed_point::suits(&packed);
         Some(Self {
             packed,

@@ -61,7 +61,8 @@ pub(super) fn is_useful() -> bool {
 
 /// Size in bytes of the panels of a matrix.
 pub(super) fn bytes(format: BlockFormat, rows: usize, cols: usize) -> usize {
-    rows.div_ceil(PANEL_ROWS) * (cols / format.block_len()) * block_bytes(format)
+    let blocks = rows.div_ceil(PANEL_ROWS).saturating_mul(cols / format.block_len());
+    blocks.saturating_mul(block_bytes(format))
 }
 
 /// Size in bytes of a block of eight rows.
@@ -92,7 +93,7 @@ impl Panels {
         is_useful().then(|| Self::repack(format, bytes, rows, cols, copied))?
     }
 
-    /// Repacks a matrix; `None` if it is empty.
+    /// Repacks a matrix; `None` if it is empty, or memory is exhausted.
     pub(super) fn repack(
         format: BlockFormat,
         bytes: &[u8],
@@ -106,7 +107,7 @@ impl Panels {
         if size == 0 || count == 0 {
             return None;
         }
-        let mut panels = ArenaSlice::new(count * size);
+        let mut panels = ArenaSlice::new(count.checked_mul(size)?)?;
         let row = format.row_bytes(cols)?;
         let band = (REPACK_BAND_BYTES / size).max(1);
         for (i, band_panels) in panels.bytes_mut().chunks_mut(band * size).enumerate() {

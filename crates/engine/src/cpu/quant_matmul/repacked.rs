@@ -22,7 +22,7 @@ pub(crate) enum Repacked {
 }
 
 impl Repacked {
-    /// Repacks `rows` of `cols` weights; `None` if that gains nothing. Calls `copied` with each range of bytes that
+    /// Repacks `rows` of `cols` weights; `None` if that gains nothing, or memory is exhausted. Calls `copied` with each range of bytes that
     /// is no longer needed.
     pub(crate) fn new(
         weights: Weights,

@@ -63,14 +63,14 @@ pub(in crate::cpu) trait Folder {
 }
 
 /// A fold whose accumulators are single numbers.
-pub(in crate::cpu) trait Lanes {
+pub(in crate::cpu) trait LaneFold {
     /// An element.
     type In: Pod + Send + Sync;
     /// An accumulator of a few elements.
     type Lane: Copy;
     /// An accumulator of all.
     type Total: Copy + Send + Sync;
-    /// The neutral element of [`Lanes::combine`].
+    /// The neutral element of [`LaneFold::combine`].
     const NEUTRAL: Self::Lane;
     /// The total of no elements.
     const EMPTY: Self::Total;
@@ -116,10 +116,10 @@ pub(super) fn combine_lanes<T: Copy, const N: usize>(
     lanes[0]
 }
 
-/// The [`Folder`] of [`Lanes`].
+/// The [`Folder`] of [`LaneFold`].
 pub(in crate::cpu) struct Simple<L>(PhantomData<L>);
 
-impl<L: Lanes> Folder for Simple<L> {
+impl<L: LaneFold> Folder for Simple<L> {
     type In = L::In;
     type Total = L::Total;
     const EMPTY: L::Total = L::EMPTY;
@@ -262,7 +262,7 @@ impl Widen for f16 {
     }
 }
 
-/// Implements [`Lanes`]: element, lane and total types, then the five functions.
+/// Implements [`LaneFold`]: element, lane and total types, then the five functions.
 macro_rules! lanes {
     (scalar $($rest:tt)*) => {
         lanes!(@vector false, $($rest)*);
@@ -275,7 +275,7 @@ macro_rules! lanes {
         lift |$x:ident| $lift:expr,
         combine |$a:ident, $b:ident| $combine:expr,
         merge |$c:ident, $d:ident| $merge:expr) => {$(
-        impl Lanes for $fold<$in> {
+        impl LaneFold for $fold<$in> {
             type In = $in;
             type Lane = $lane;
             type Total = $total;
@@ -322,11 +322,11 @@ lanes!(SumSquare: [f32, f32, f64]
 lanes!(scalar CountNonzero: [f32, u32, u64] [f64, u64, u64]
     neutral 0, empty 0, lift |x| u8::from(x != 0.0), combine |a, b| a + b, merge |a, b| a + b);
 
-/// Implements [`Lanes`] for the maximum or minimum of floats, which propagates NaN. Comparisons with NaN are false, so a
+/// Implements [`LaneFold`] for the maximum or minimum of floats, which propagates NaN. Comparisons with NaN are false, so a
 /// NaN stays in its lane; the NaN tests of four new elements are combined.
 macro_rules! float_extreme {
     ($fold:ident $compare:tt $neutral:ident |$x:ident| $lift:expr; $([$in:ident, $lane:ident])*) => {$(
-        impl Lanes for $fold<$in> {
+        impl LaneFold for $fold<$in> {
             type In = $in;
             type Lane = $lane;
             type Total = $lane;
@@ -381,7 +381,7 @@ pub(super) struct All<T, const FLOAT: bool>(PhantomData<T>);
 
 macro_rules! boolean {
     ($($type:ident),*) => {$(
-        impl<const FLOAT: bool> Lanes for Any<$type, FLOAT> {
+        impl<const FLOAT: bool> LaneFold for Any<$type, FLOAT> {
             type In = $type;
             type Lane = $type;
             type Total = u8;
@@ -406,7 +406,7 @@ macro_rules! boolean {
             }
         }
 
-        impl<const FLOAT: bool> Lanes for All<$type, FLOAT> {
+        impl<const FLOAT: bool> LaneFold for All<$type, FLOAT> {
             type In = $type;
             type Lane = $type;
             type Total = u8;

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 
 use super::fold::{
-    FOLD_BLOCK_COLUMNS, FOLD_LANES, Folder, Lanes, Max, RowBlock, Simple, Sum, SumSquare,
+    FOLD_BLOCK_COLUMNS, FOLD_LANES, Folder, LaneFold, Max, RowBlock, Simple, Sum, SumSquare,
     combine_lanes,
 };
 use crate::cpu::math::Math;
@@ -98,7 +98,7 @@ impl Moments {
 impl<T> Folder for Variance<T>
 where
     T: TwoPassReal,
-    Sum<T>: Lanes<In = T, Lane = T, Total = f64>,
+    Sum<T>: LaneFold<In = T, Lane = T, Total = f64>,
 {
     type In = T;
     type Total = Moments;
@@ -200,7 +200,7 @@ impl Exponentials {
 impl<T> Folder for LogSumExp<T>
 where
     T: TwoPassReal,
-    Max<T>: Lanes<In = T, Lane = T, Total = T>,
+    Max<T>: LaneFold<In = T, Lane = T, Total = T>,
 {
     type In = T;
     type Total = Exponentials;

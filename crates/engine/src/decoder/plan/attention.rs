@@ -2,7 +2,7 @@
 
 use bessemer_hal::BufferSlice;
 
-use super::super::weight::{LayerWeights, Rotation};
+use super::super::weight::{DeviceRotation, LayerWeights};
 use super::super::{Layer, Spec};
 use super::PlanContext;
 use crate::kernel::CacheType;
@@ -99,7 +99,7 @@ impl PlanContext<'_> {
         }
     }
 
-    pub(super) fn rotation(&self, index: usize) -> &Rotation {
+    pub(super) fn rotation(&self, index: usize) -> &DeviceRotation {
         &self.weights.rotations[usize::from(self.spec.layers[index].is_local)]
     }
 

@@ -7,7 +7,7 @@ use bessemer_hal::BufferSlice;
 use bytemuck::NoUninit;
 
 use super::super::plan::{self, CompileTask, ResidualSlices};
-use super::super::weight::{LayerWeights, WeightRange, Weights};
+use super::super::weight::{DecoderWeights, LayerWeights, WeightRange};
 use super::super::{Decoder, OP, Sequences, Spec};
 use super::attention::query_tiles;
 use crate::Result;
@@ -47,7 +47,7 @@ struct RequestedRow {
 pub(super) struct PrefillBatch<'a> {
     decoder: &'a Decoder,
     pub(super) spec: &'a Spec,
-    pub(super) weights: &'a Weights,
+    pub(super) weights: &'a DecoderWeights,
     pub(super) sequences: &'a Sequences,
     pub(super) rows: usize,
     tokens: Block,

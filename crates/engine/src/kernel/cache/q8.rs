@@ -9,9 +9,10 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::{KvLayout, KvView, LANES, zeros};
+use super::{KvLayout, KvView, LANES, OP, zeros};
 use crate::cpu::row::Float;
 use crate::cpu::simd::{Isa, Task};
+use crate::{Result, try_vec};
 
 /// Elements that share a scale.
 const GROUP_LEN: usize = 32;
@@ -31,30 +32,30 @@ pub(super) struct Q8Store {
 
 impl Q8Store {
     /// A store of zeros; the caller has checked that sizes do not overflow.
-    pub(super) fn new(layout: KvLayout) -> Self {
+    pub(super) fn new(layout: KvLayout) -> Result<Self> {
         let rows = layout.heads * layout.capacity;
         let (elements, scales) = (rows * layout.dim, rows * groups(layout.dim));
-        Self {
-            keys: vec![0; elements],
-            values: vec![0; elements],
-            key_scales: zeros(scales),
-            value_scales: zeros(scales),
-        }
+        Ok(Self {
+            keys: try_vec::zeros(OP, elements)?,
+            values: try_vec::zeros(OP, elements)?,
+            key_scales: zeros(scales)?,
+            value_scales: zeros(scales)?,
+        })
     }
 
     /// The keys and values of a head.
-    pub(super) fn head(&self, layout: KvLayout, head: usize) -> (Keys<'_>, Values<'_>) {
+    pub(super) fn head(&self, layout: KvLayout, head: usize) -> (Q8Keys<'_>, Q8Values<'_>) {
         let KvLayout { dim, capacity, .. } = layout;
         let range = head * capacity * dim..(head + 1) * capacity * dim;
         let count = capacity * groups(dim);
         let scales = head * count..(head + 1) * count;
         (
-            Keys(Q8Head {
+            Q8Keys(Q8Head {
                 levels: &self.keys[range.clone()],
                 scales: &self.key_scales[scales.clone()],
                 dim,
             }),
-            Values(Q8Head {
+            Q8Values(Q8Head {
                 levels: &self.values[range],
                 scales: &self.value_scales[scales],
                 dim,
@@ -73,13 +74,13 @@ struct Q8Head<'a> {
 
 /// The keys of a head.
 #[derive(Clone, Copy)]
-pub(super) struct Keys<'a>(Q8Head<'a>);
+pub(super) struct Q8Keys<'a>(Q8Head<'a>);
 
 /// The values of a head.
 #[derive(Clone, Copy)]
-pub(super) struct Values<'a>(Q8Head<'a>);
+pub(super) struct Q8Values<'a>(Q8Head<'a>);
 
-impl KvView for Keys<'_> {
+impl KvView for Q8Keys<'_> {
     #[inline(always)]
     fn view<'a, I: Isa>(&'a self, range: Range<usize>, scratch: &'a mut [f32]) -> &'a [f32] {
         let Q8Head {
@@ -111,11 +112,11 @@ impl KvView for Keys<'_> {
     }
 }
 
-impl KvView for Values<'_> {
+impl KvView for Q8Values<'_> {
     #[inline(always)]
     fn view<'a, I: Isa>(&'a self, range: Range<usize>, scratch: &'a mut [f32]) -> &'a [f32] {
         /// Number of scales that are widened at a time.
-        const SCALE_BATCH: usize = 64;
+        const MAX_WIDENED_SCALES: usize = 64;
         let Q8Head {
             levels,
             scales,
@@ -126,11 +127,11 @@ impl KvView for Values<'_> {
         let rows = range.start / dim..range.end / dim;
         let levels = &levels[range];
         let scales = &scales[rows.start * groups..rows.end * groups];
-        let mut scale = [0.0; SCALE_BATCH];
-        for (batch, scales) in scales.chunks(SCALE_BATCH).enumerate() {
+        let mut scale = [0.0; MAX_WIDENED_SCALES];
+        for (batch, scales) in scales.chunks(MAX_WIDENED_SCALES).enumerate() {
             f16::widen::<I>(scales, &mut scale[..scales.len()]);
             for (i, &scale) in scale[..scales.len()].iter().enumerate() {
-                let group = batch * SCALE_BATCH + i;
+                let group = batch * MAX_WIDENED_SCALES + i;
                 let start = group / groups * dim + group % groups * GROUP_LEN;
                 let end = (start + GROUP_LEN).min((group / groups + 1) * dim);
                 for (to, &n) in scratch[start..end].iter_mut().zip(&levels[start..end]) {

@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, try_vec};
 
 /// The pairing of the `dims` rotated elements of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -123,17 +123,18 @@ impl RopeOptions {
         let count = dims as f64;
         let plain = |base: f64| move |i: usize| base.powf(-((2 * i) as f64) / count);
         let pairs = 0..dims / 2;
+        let mut frequencies = try_vec::empty("rope", pairs.len())?;
         match self.scaling {
-            RopeScaling::None => Ok(pairs.map(plain(base)).collect()),
+            RopeScaling::None => frequencies.extend(pairs.map(plain(base))),
             RopeScaling::Linear { factor } => {
                 let factor = positive("the factor", factor)?;
-                Ok(pairs.map(|i| plain(base)(i) / factor).collect())
+                frequencies.extend(pairs.map(|i| plain(base)(i) / factor));
             }
             RopeScaling::Ntk { factor } => {
                 let factor = positive("the factor", factor)?;
                 // One pair alone has frequency 1 for any base.
                 let power = count / (count - 2.0).max(1.0);
-                Ok(pairs.map(plain(base * factor.powf(power))).collect())
+                frequencies.extend(pairs.map(plain(base * factor.powf(power))));
             }
             RopeScaling::Yarn {
                 factor,
@@ -156,7 +157,7 @@ impl RopeOptions {
                     let slow = ((i as f64 - low) / width).clamp(0.0, 1.0);
                     plain(base)(i) * (slow / factor + (1.0 - slow))
                 };
-                Ok(pairs.map(scaled).collect())
+                frequencies.extend(pairs.map(scaled));
             }
             RopeScaling::Llama3 {
                 factor,
@@ -179,9 +180,10 @@ impl RopeOptions {
                     let keep = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
                     frequency * (keep + (1.0 - keep) / factor)
                 };
-                Ok(pairs.map(scaled).collect())
+                frequencies.extend(pairs.map(scaled));
             }
         }
+        Ok(frequencies)
     }
 }
 

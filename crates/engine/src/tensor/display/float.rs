@@ -12,7 +12,7 @@ const DEFAULT_PRECISION_DIGITS: usize = 8;
 const MAX_PRECISION_DIGITS: usize = 1074;
 
 /// A float of any type.
-pub(super) struct Real {
+pub(super) struct Decimal {
     /// The value; `f64` represents those of every type.
     value: f64,
     /// The shortest digits that parse to this value in its own type, and the power of ten of the first; for finite
@@ -21,7 +21,7 @@ pub(super) struct Real {
     exponent: i32,
 }
 
-impl Real {
+impl Decimal {
     /// Parses scientific notation as Rust writes it: `-1.25e-7`.
     fn new(value: f64, scientific: &str) -> Self {
         let (mantissa, exponent) = scientific.split_once('e').unwrap_or(("0", "0"));
@@ -132,7 +132,7 @@ impl Real {
     }
 }
 
-impl From<f64> for Real {
+impl From<f64> for Decimal {
     fn from(value: f64) -> Self {
         let wide = format!("{value:e}");
         Self::shortest(value, &wide, digits_after_first(&wide), |text| {
@@ -141,7 +141,7 @@ impl From<f64> for Real {
     }
 }
 
-impl From<f32> for Real {
+impl From<f32> for Decimal {
     fn from(value: f32) -> Self {
         let wide = format!("{value:e}");
         Self::shortest(value.into(), &wide, digits_after_first(&wide), |text| {
@@ -150,7 +150,7 @@ impl From<f32> for Real {
     }
 }
 
-impl From<f16> for Real {
+impl From<f16> for Decimal {
     fn from(value: f16) -> Self {
         let wide = format!("{:e}", f64::from(value));
         Self::shortest(value.into(), &wide, 0, |text| {
@@ -159,7 +159,7 @@ impl From<f16> for Real {
     }
 }
 
-impl From<bf16> for Real {
+impl From<bf16> for Decimal {
     fn from(value: bf16) -> Self {
         let wide = format!("{:e}", f64::from(value));
         Self::shortest(value.into(), &wide, 0, |text| {
@@ -214,7 +214,7 @@ pub(super) struct Floats {
 
 impl Floats {
     /// The common format of `reals`.
-    pub(super) fn new(reals: &[Real], dtype: DType, precision: Option<usize>) -> Self {
+    pub(super) fn new(reals: &[Decimal], dtype: DType, precision: Option<usize>) -> Self {
         let finite: Vec<_> = reals.iter().filter(|r| r.value.is_finite()).collect();
         let mut out = Self {
             scientific: is_wide(&finite, dtype),
@@ -250,11 +250,11 @@ impl Floats {
     }
 
     /// The numbers in this format.
-    pub(super) fn words(&self, reals: &[Real]) -> Vec<String> {
+    pub(super) fn words(&self, reals: &[Decimal]) -> Vec<String> {
         reals.iter().map(|real| self.word(real)).collect()
     }
 
-    fn word(&self, real: &Real) -> String {
+    fn word(&self, real: &Decimal) -> String {
         let (left, right) = (self.left, self.right);
         let width = left + 1 + right;
         if !real.value.is_finite() {
@@ -272,7 +272,7 @@ impl Floats {
 }
 
 /// Returns `true` if the numbers are so large, so small or so far apart that they need scientific notation.
-fn is_wide(finite: &[&Real], dtype: DType) -> bool {
+fn is_wide(finite: &[&Decimal], dtype: DType) -> bool {
     let sizes = || finite.iter().map(|r| r.value.abs()).filter(|&x| x != 0.0);
     let max = sizes().fold(0.0, f64::max);
     let min = sizes().fold(f64::INFINITY, f64::min);

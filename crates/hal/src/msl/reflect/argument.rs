@@ -6,7 +6,7 @@ use super::kernel::Reflector;
 use super::{AddressSpace, Argument, ArgumentKind, Builtin, SLOTS};
 use crate::msl::diagnostic::DiagnosticKind;
 use crate::msl::lexer::Token;
-use crate::msl::program::{Function, Parameter};
+use crate::msl::program::{FunctionDecl, Parameter};
 use crate::msl::token_stream::{Attribute, TokenStream};
 
 /// Attributes that do not affect the source of a value.
@@ -41,7 +41,7 @@ pub(super) struct ArgumentDraft {
 }
 
 impl Reflector<'_, '_, '_> {
-    pub(super) fn check_attributes(&mut self, function: &Function) {
+    pub(super) fn check_attributes(&mut self, function: &FunctionDecl) {
         let source = self.source();
         for attribute in source.attributes_in(function.first, function.open) {
             let name = attribute.name.as_str();
@@ -75,7 +75,7 @@ impl Reflector<'_, '_, '_> {
         drafts
     }
 
-    fn arguments(&mut self, function: &Function) -> Vec<ArgumentDraft> {
+    fn arguments(&mut self, function: &FunctionDecl) -> Vec<ArgumentDraft> {
         let source = self.source();
         let parameters = function.parameters(source);
         let mut slots = SlotTables::default();

@@ -10,7 +10,7 @@ use crate::msl::constant::Constants;
 use crate::msl::diagnostic::{Diagnostic, DiagnosticKind};
 use crate::msl::glue::EntryPoint;
 use crate::msl::lexer::TokenKind;
-use crate::msl::program::{Function, Instantiation, base_name};
+use crate::msl::program::{FunctionDecl, Instantiation, base_name};
 use crate::msl::rewrite::Rewrite;
 use crate::msl::token_stream::TokenStream;
 use crate::msl::unsupported::Unsupported;
@@ -284,7 +284,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
     }
 
     /// Maps the template parameters of a kernel to the tokens of their arguments.
-    fn bind(&self, function: &Function, name: &Range<usize>) -> Vec<(&'a str, Range<usize>)> {
+    fn bind(&self, function: &FunctionDecl, name: &Range<usize>) -> Vec<(&'a str, Range<usize>)> {
         let source = self.source();
         let Some(head) = function.heads.last() else {
             return Vec::new();
@@ -327,7 +327,7 @@ impl<'s, 'a> Reflector<'_, 's, 'a> {
         argument
     }
 
-    fn threads(&self, function: &Function, constants: &Constants<'a>) -> Option<u32> {
+    fn threads(&self, function: &FunctionDecl, constants: &Constants<'a>) -> Option<u32> {
         let attribute = self
             .source()
             .attributes_in(function.first, function.open)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::Rewrite;
-use crate::msl::program::Function;
+use crate::msl::program::FunctionDecl;
 use crate::msl::token_stream::TokenStream;
 
 impl<'a> Rewrite<'_, 'a> {
@@ -217,7 +217,7 @@ pub(crate) fn may_convert(source: &TokenStream<'_>) -> bool {
 }
 
 /// The template heads of the function itself, without those of an enclosing class.
-fn own_heads<'f>(rewrite: &Rewrite<'_, '_>, function: &'f Function) -> &'f [Range<usize>] {
+fn own_heads<'f>(rewrite: &Rewrite<'_, '_>, function: &'f FunctionDecl) -> &'f [Range<usize>] {
     let source = rewrite.source;
     let in_template = function
         .name

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::Rewrite;
 use crate::msl::diagnostic::DiagnosticKind;
-use crate::msl::program::{Class, Function, Variable};
+use crate::msl::program::{Class, FunctionDecl, VariableDecl};
 use crate::msl::unsupported::Unsupported;
 
 /// Identity of a declaration: its scope and its words without address spaces.
@@ -38,7 +38,7 @@ impl Rewrite<'_, '_> {
     /// Deletes declarations that the device does not support.
     pub(super) fn drop_unsupported(&mut self, unsupported: &Unsupported) {
         for &function in unsupported.functions.keys() {
-            let Function { first, last, .. } = self.program.functions[function];
+            let FunctionDecl { first, last, .. } = self.program.functions[function];
             self.delete(first, last);
             self.dropped.insert(function);
         }
@@ -174,7 +174,7 @@ impl Rewrite<'_, '_> {
         self.edits.delete(self.source, start..bytes.end);
     }
 
-    fn is_deleted(&self, function: &Function) -> bool {
+    fn is_deleted(&self, function: &FunctionDecl) -> bool {
         (function.close..function.last).any(|i| self.source.text_at(i) == "delete")
     }
 
@@ -189,7 +189,7 @@ impl Rewrite<'_, '_> {
         words(a).eq(words(b))
     }
 
-    fn function_words(&self, function: &Function) -> (String, String) {
+    fn function_words(&self, function: &FunctionDecl) -> (String, String) {
         let mut words = DeclarationWords::default();
         self.plain(&mut words, function.first, function.open + 1);
         for parameter in function.parameters(self.source) {
@@ -248,7 +248,7 @@ impl Rewrite<'_, '_> {
         (words.erased, words.original)
     }
 
-    fn variable_words(&self, variable: &Variable) -> (String, String) {
+    fn variable_words(&self, variable: &VariableDecl) -> (String, String) {
         let mut words = DeclarationWords::default();
         let end = variable
             .declarators

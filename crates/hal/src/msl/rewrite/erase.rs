@@ -3,7 +3,7 @@
 use super::Rewrite;
 use super::literal::{self, Magnitude};
 use crate::msl::lexer::TokenKind;
-use crate::msl::program::Function;
+use crate::msl::program::FunctionDecl;
 use crate::msl::token_stream::TokenStream;
 
 /// Words next to `constant` among which a `const` already makes the type const.
@@ -91,7 +91,7 @@ impl Rewrite<'_, '_> {
     fn must_be_constant(&self, i: usize) -> bool {
         let source = self.source;
         let is_constant = |i: usize| matches!(source.text_at(i), "constexpr" | "static_assert");
-        let function = |f: &&Function| f.first <= i && i <= f.last;
+        let function = |f: &&FunctionDecl| f.first <= i && i <= f.last;
         let mut functions = self.program.functions.iter().filter(function);
         let begins = |i: usize| match source.text_at(i) {
             ";" | "}" => true,

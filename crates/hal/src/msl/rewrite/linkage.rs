@@ -3,7 +3,7 @@
 
 use super::Rewrite;
 use crate::msl::lexer::TokenKind;
-use crate::msl::program::Function;
+use crate::msl::program::FunctionDecl;
 
 impl Rewrite<'_, '_> {
     pub(super) fn linkage(&mut self) {
@@ -27,7 +27,7 @@ impl Rewrite<'_, '_> {
     }
 
     /// Makes a function discardable if unused.
-    fn discardable(&mut self, function: &Function) {
+    fn discardable(&mut self, function: &FunctionDecl) {
         let source = self.source;
         let specifiers = function.specifiers..function.name.start;
         let has = |words: &[&str]| {

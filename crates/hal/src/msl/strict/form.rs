@@ -3,7 +3,7 @@
 
 use super::Strict;
 use crate::language::LanguageVersion;
-use crate::msl::program::Function;
+use crate::msl::program::FunctionDecl;
 use crate::msl::rewrite::threadgroup_declaration;
 use crate::msl::version::needs;
 
@@ -72,7 +72,7 @@ impl Strict<'_, '_> {
 
     /// Attributes of a function precede it. After the parameters they would apply to its type, after `kernel` to
     /// nothing.
-    fn attribute_position(&mut self, function: &Function) {
+    fn attribute_position(&mut self, function: &FunctionDecl) {
         let source = self.source;
         let kernel =
             (function.specifiers..function.name.start).find(|&i| source.text_at(i) == "kernel");
@@ -102,7 +102,7 @@ impl Strict<'_, '_> {
         }
     }
 
-    fn locals(&mut self, function: &Function) {
+    fn locals(&mut self, function: &FunctionDecl) {
         let source = self.source;
         let Some((open, close)) = function.body else {
             return;

@@ -20,13 +20,13 @@ mod provenance;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
+use self::analysis::PointerAnalysis;
 use super::FissionError;
 use super::lex::{IrTokenKind, bare, tokens};
 use super::module::{Definition, Module};
 use super::parse::{self, Id, IrFunction};
 use super::tsan::{self, DEFECT_MARKER};
 use super::types::Type;
-use analysis::PointerAnalysis;
 
 /// Named metadata with the names of private variables.
 const PRIVATE_NAMES_NODE: &str = "!sm.privates";

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fault::{FaultKind, LaunchFault};
 use super::image::Image;
-use super::memory::BUFFER_COUNT;
+use super::memory::BUFFER_INDICES;
 use crate::report::Report;
 use crate::soft::check::commands::OverlapShadow;
 use crate::soft::plan::MAX_LANES;
@@ -148,9 +148,9 @@ pub struct KernelLaunch<'a> {
     /// The kernel.
     pub image: &'a Image,
     /// Buffers by index.
-    pub buffers: [BufferBinding; BUFFER_COUNT],
+    pub buffers: [BufferBinding; BUFFER_INDICES],
     /// Bytes of threadgroup memory for each `[[threadgroup(i)]]` parameter.
-    pub threadgroup_memory: [usize; BUFFER_COUNT],
+    pub threadgroup_memory: [usize; BUFFER_INDICES],
     /// Threads in the grid; threadgroups at its edges are smaller if the size does not divide it.
     pub grid: [u32; 3],
     /// Threads per threadgroup.
@@ -180,8 +180,8 @@ impl<'a> KernelLaunch<'a> {
     pub fn new(image: &'a Image, grid: [u32; 3], threadgroup: [u32; 3]) -> Self {
         Self {
             image,
-            buffers: [BufferBinding::NONE; BUFFER_COUNT],
-            threadgroup_memory: [0; BUFFER_COUNT],
+            buffers: [BufferBinding::NONE; BUFFER_INDICES],
+            threadgroup_memory: [0; BUFFER_INDICES],
             grid,
             threadgroup,
             mode: LaunchMode::Fast,

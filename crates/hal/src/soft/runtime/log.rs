@@ -37,14 +37,14 @@ struct LogBuffer {
 
 impl Default for Log {
     fn default() -> Self {
-        Self::new(Self::CAPACITY)
+        Self::new(Self::MAX_LINES)
     }
 }
 
 impl Log {
     /// Maximum number of lines kept until they are taken; about as much as Metal's default log buffer of one
     /// megabyte.
-    pub const CAPACITY: usize = 10_000;
+    pub const MAX_LINES: usize = 10_000;
 
     /// Creates a log of at most `capacity` lines.
     pub fn new(capacity: usize) -> Self {

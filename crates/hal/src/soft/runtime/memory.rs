@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 /// Bytes of zeros that back every unbound buffer index.
 pub const ZERO_BYTES_PER_BINDING: usize = 64 * 1024;
 /// Number of buffer indices.
-pub const BUFFER_COUNT: usize = 31;
+pub const BUFFER_INDICES: usize = 31;
 
 /// The size of a memory page.
 pub(crate) fn page_size() -> usize {
@@ -133,7 +133,7 @@ impl ZeroPages {
         static PAGES: OnceLock<ZeroPages> = OnceLock::new();
         PAGES.get_or_init(|| {
             let block = MappedMemory::map(
-                2 * BUFFER_COUNT * ZERO_BYTES_PER_BINDING,
+                2 * BUFFER_INDICES * ZERO_BYTES_PER_BINDING,
                 libc::PROT_READ,
                 libc::MAP_PRIVATE,
             )
@@ -147,14 +147,14 @@ impl ZeroPages {
     /// Returns the zeros that back buffer `index`.
     pub(crate) fn buffer(&self, index: usize) -> *mut u8 {
         ptr::with_exposed_provenance_mut(
-            self.start + (index % BUFFER_COUNT) * ZERO_BYTES_PER_BINDING,
+            self.start + (index % BUFFER_INDICES) * ZERO_BYTES_PER_BINDING,
         )
     }
 
     /// Returns the zeros that back threadgroup argument `index`.
     pub(crate) fn threadgroup(&self, index: usize) -> *mut u8 {
         ptr::with_exposed_provenance_mut(
-            self.start + (BUFFER_COUNT + index % BUFFER_COUNT) * ZERO_BYTES_PER_BINDING,
+            self.start + (BUFFER_INDICES + index % BUFFER_INDICES) * ZERO_BYTES_PER_BINDING,
         )
     }
 
@@ -162,9 +162,9 @@ impl ZeroPages {
     pub(crate) fn owner_of(&self, address: usize) -> Option<Unbound> {
         let slot = address.checked_sub(self.start)? / ZERO_BYTES_PER_BINDING;
         match slot {
-            0..BUFFER_COUNT => Some(Unbound::Buffer(slot as u32)),
-            _ if slot < 2 * BUFFER_COUNT => {
-                Some(Unbound::Threadgroup((slot - BUFFER_COUNT) as u32))
+            0..BUFFER_INDICES => Some(Unbound::Buffer(slot as u32)),
+            _ if slot < 2 * BUFFER_INDICES => {
+                Some(Unbound::Threadgroup((slot - BUFFER_INDICES) as u32))
             }
             _ => None,
         }

@@ -14,7 +14,7 @@ use super::fuzz::{self, Permutation};
 use super::image::Image;
 use super::launch::{Geometry, KernelLaunch, LaunchMode, LaunchOutput};
 use super::log::Log;
-use super::memory::{BUFFER_COUNT, MappedMemory, ZeroPages};
+use super::memory::{BUFFER_INDICES, MappedMemory, ZeroPages};
 use super::services::CurrentLaunch;
 use super::signal::{self, ContainedExit, RegisteredThread, ThreadSlot};
 use super::watchdog;
@@ -51,7 +51,7 @@ pub(crate) struct ThreadgroupLayout {
     /// Offset of the kernel's own variables.
     pub(crate) arena: usize,
     /// Offsets of each host-sized argument.
-    pub(crate) arguments: [Option<Range<usize>>; BUFFER_COUNT],
+    pub(crate) arguments: [Option<Range<usize>>; BUFFER_INDICES],
     /// Total size in bytes.
     pub(crate) total: usize,
 }
@@ -65,7 +65,7 @@ impl ThreadgroupLayout {
         };
         let arena = red_zone;
         let mut end = arena.checked_add(launch.image.plan().arena_bytes)?;
-        let mut arguments = [const { None }; BUFFER_COUNT];
+        let mut arguments = [const { None }; BUFFER_INDICES];
         for (argument, &length) in arguments.iter_mut().zip(&launch.threadgroup_memory) {
             if length > 0 {
                 let start = end

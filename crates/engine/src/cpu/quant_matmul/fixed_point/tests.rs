@@ -24,7 +24,7 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
 
 fn pack<B: FloatElement<Float = f32>>(weights: &[f32], rows: usize, cols: usize) -> GemmPanels<B> {
     let halves: Vec<B> = weights.iter().map(|&w| B::narrow(w)).collect();
-    GemmPanels::new_at(Level::Avx2, Matrix::contiguous(&halves[..], rows, cols).t())
+    GemmPanels::new_at(Level::Avx2, Matrix::contiguous(&halves[..], rows, cols).t()).unwrap()
 }
 
 fn product<B: FloatElement<Float = f32>>(level: Level, x: &[f32], b: &GemmPanels<B>) -> Vec<f32> {

@@ -5,6 +5,7 @@ mod gep;
 
 use std::collections::{HashMap, HashSet};
 
+use self::gep::{GepOffset, gep_offset};
 use super::ParsedFunction;
 use super::analysis::{
     FunctionFacts, PointerAnalysis, TrackedVariable, argument, callee, is_auto_init, is_bulk,
@@ -15,7 +16,6 @@ use crate::soft::ir::lex::{Cursor, IrTokenKind, bare, tokens};
 use crate::soft::ir::module::Module;
 use crate::soft::ir::parse::{Id, Inst, Op, Operand};
 use crate::soft::ir::types::{Named, Type};
-use gep::{GepOffset, gep_offset};
 
 /// Name prefix of shadow allocas.
 const SHADOW_PREFIX: &str = "%sm.shadow";
