@@ -12,12 +12,12 @@ use anyhow::Result;
 use bessemer_hal::Size;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
+use self::file::Rejection;
 use crate::array::BufferArgs;
 use crate::failure::{Outcome, exit_codes};
 use crate::msl::format::{self, Format};
 use crate::spec::{ByteCount, RegisterSpec, parse_size};
 use crate::terminal::{self, Out};
-use file::Rejection;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProgramCommand {

@@ -21,12 +21,12 @@ pub use outputs::IntoOutputs;
 pub use report::TraceReport;
 pub(crate) use signature::BoundArgument;
 
+use self::executable::TracedArgument;
+use self::signature::{ArgumentSignature, Signature};
 use crate::dispatch::replay::Replay;
 use crate::ops::argument::Tracing;
 use crate::storage::Storage;
 use crate::{Error, Plan, Result, Tensor, env, eval, graph};
-use executable::TracedArgument;
-use signature::{ArgumentSignature, Signature};
 
 /// Maximum traces that a compiled function keeps; beyond, it forgets the one that was not used for the longest time.
 const MAX_TRACES: usize = 16;

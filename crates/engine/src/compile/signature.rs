@@ -8,7 +8,7 @@ use crate::{DType, Device, Layout, MatrixLibrary, Result, Shape, Tensor};
 
 /// Arguments begin at a multiple of this many bytes of their storage, as bound ranges do: views that differ only in
 /// where they begin have the same signature then.
-const ARGUMENT_ALIGN: usize = 32;
+const ARGUMENT_ALIGNMENT_BYTES: usize = 32;
 
 /// Everything that a trace depends on besides the function.
 #[derive(Clone, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl ArgumentSignature {
                 0 => 0..0,
                 _ => layout.span(),
             };
-            start = span.start * dtype.size() / ARGUMENT_ALIGN * ARGUMENT_ALIGN;
+            start = span.start * dtype.size() / ARGUMENT_ALIGNMENT_BYTES * ARGUMENT_ALIGNMENT_BYTES;
             let skipped = start / dtype.size();
             let offset = layout.offset().saturating_sub(skipped);
             signature.layout = layout.with_offset(if span.is_empty() { 0 } else { offset });

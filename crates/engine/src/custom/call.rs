@@ -21,10 +21,10 @@ use crate::ops::copy::Copy;
 use crate::{DType, Error, IntoShape, Layout, Result, Scalar, Shape, Tensor, graph};
 
 /// Alignment in bytes of the start of an input of a whole source, which may be in the `constant` address space.
-const CONSTANT_ALIGNMENT: usize = 256;
+const CONSTANT_ALIGNMENT_BYTES: usize = 256;
 
 /// Threadgroup memory comes in multiples of this many bytes.
-const THREADGROUP_MEMORY_ALIGNMENT: usize = 16;
+const THREADGROUP_MEMORY_ALIGNMENT_BYTES: usize = 16;
 
 /// A call of a [`MetalKernel`](super::MetalKernel): tensors, values and a grid.
 ///
@@ -401,9 +401,9 @@ impl KernelCall {
             .iter()
             .zip(lens)
             .map(|(memory, &len)| {
-                let bytes = len
-                    .checked_mul(memory.dtype.size())
-                    .and_then(|bytes| bytes.checked_next_multiple_of(THREADGROUP_MEMORY_ALIGNMENT));
+                let bytes = len.checked_mul(memory.dtype.size()).and_then(|bytes| {
+                    bytes.checked_next_multiple_of(THREADGROUP_MEMORY_ALIGNMENT_BYTES)
+                });
                 match bytes {
                     Some(bytes) if bytes > 0 => Ok(bytes),
                     _ => Err(self.invalid(format!(
@@ -638,7 +638,7 @@ impl PreparedCall {
 /// The tensor if it is contiguous and aligned for the `constant` address space, otherwise a copy.
 fn aligned(tensor: &Tensor) -> Tensor {
     let start = tensor.layout().offset() * tensor.dtype().size();
-    if tensor.layout().is_contiguous() && !start.is_multiple_of(CONSTANT_ALIGNMENT) {
+    if tensor.layout().is_contiguous() && !start.is_multiple_of(CONSTANT_ALIGNMENT_BYTES) {
         return Tensor::apply(Copy, &[tensor]);
     }
     tensor.contiguous()

@@ -35,12 +35,12 @@ pub(crate) struct Block {
     copy: OnceLock<Vec<u64>>,
     /// Whether [`Block::ready`] need not check again.
     ready: AtomicBool,
-    origin: Mutex<Origin>,
+    origin: Mutex<BlockOrigin>,
 }
 
 /// Origin of a block's contents.
 #[derive(Clone, Default)]
-pub(super) struct Origin {
+pub(super) struct BlockOrigin {
     /// The batch that writes them; `None` if the host wrote them.
     pub(super) batch: Option<Arc<Batch>>,
     /// Faults of the values they are computed from, which may turn out to be errors.
@@ -207,13 +207,13 @@ impl Block {
         self.slice(0..self.len)
     }
 
-    pub(super) fn origin(&self) -> MutexGuard<'_, Origin> {
+    pub(super) fn origin(&self) -> MutexGuard<'_, BlockOrigin> {
         self.origin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the batch that writes the contents.
     pub(super) fn written_by(&self, batch: Arc<Batch>, faults: Vec<Arc<Fault>>) {
-        *self.origin() = Origin {
+        *self.origin() = BlockOrigin {
             user: Some(Arc::clone(&batch)),
             batch: Some(batch),
             faults,

@@ -60,7 +60,13 @@ const BANNED_LAST_WORDS: &[&str] = &[
 /// Type names that a crate defines more than once, because it is one idea each time: package, name, reason.
 const SHARED_TYPE_NAMES: &[(&str, &str, &str)] = &[
     ("crates/bench", "Options", "the arguments of each command"),
+    ("crates/engine", "CallMemory", "one for each backend"),
     ("crates/engine", "ConvProblem", "one for each backend"),
+    (
+        "crates/engine",
+        "Signature",
+        "of what is called: a traced function, a custom kernel",
+    ),
     (
         "crates/engine",
         "Input",
