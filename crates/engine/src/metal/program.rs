@@ -39,9 +39,6 @@ const OP: &str = "program";
 /// Number of lanes' steps unless a limit is set.
 const STEP_LIMIT: u64 = 1 << 28;
 
-/// Maximum number of instructions of a kernel, with calls inlined: compilers need minutes for more.
-const MAX_KERNEL_INSTRUCTIONS: usize = 1 << 14;
-
 /// Maximum number of buffers that a kernel accesses: Metal binds 31, two of them are ours.
 const MAX_BINDINGS: usize = 29;
 
@@ -117,15 +114,6 @@ impl MetalProgram {
             }
         }
         let first = instructions.first().copied().unwrap_or(0);
-        let len: usize = body.flow.blocks.iter().map(|b| b.actions.len()).sum();
-        if len > MAX_KERNEL_INSTRUCTIONS {
-            return Err(unsupported(
-                first,
-                format!(
-                    "a kernel of {len} instructions, with calls inlined, exceeds the {MAX_KERNEL_INSTRUCTIONS} that are compiled; use loops"
-                ),
-            ));
-        }
         if body.bindings.len() > MAX_BINDINGS {
             return Err(unsupported(
                 first,
@@ -277,12 +265,17 @@ impl ProgramLaunch<'_> {
         found.unwrap_or(u64::MAX)
     }
 
+    /// The kernel, compiled on first use; programs with the same text share it.
     fn pipeline(&self, kernel: &KernelText) -> Result<Pipeline> {
-        let source = kernel.compiled_source();
+        if let Some(pipeline) = kernel.pipeline.get() {
+            return Ok(pipeline.clone());
+        }
         if let Some(folder) = &env::settings().dump_msl {
             dump(folder, &kernel.source)?;
         }
-        Ok(self.metal.kernels.generated(OP, text::ENTRY, &source)?)
+        let kernels = &self.metal.kernels;
+        let pipeline = kernels.generated(OP, text::ENTRY, &kernel.compiled_source())?;
+        Ok(kernel.pipeline.get_or_init(|| pipeline).clone())
     }
 
     fn run_kernel(
@@ -329,9 +322,10 @@ impl ProgramLaunch<'_> {
                 Some(block) if block.len() > 0 => block.all(),
                 _ => nothing.all(),
             };
-            launch = match binding.is_written {
-                true => launch.update(slice),
-                false => launch.read(slice),
+            launch = if binding.is_written {
+                launch.update(slice)
+            } else {
+                launch.read(slice)
             };
         }
         let size = |x: u32, y: u32, z: u32| Size::new(x as usize, y as usize, z as usize);

@@ -64,7 +64,7 @@ impl DeviceMemory {
     /// [`Device`](super::ProgramError::Device) if there is no memory for it.
     pub fn allocate(&mut self, bytes: usize) -> Result<u64> {
         let storage = Storage::zeroed(&self.device, OP, bytes)?;
-        Ok(self.insert_storage(storage))
+        self.insert_storage(storage)
     }
 
     /// Copies bytes into a new buffer and returns its handle.
@@ -73,7 +73,7 @@ impl DeviceMemory {
     /// As [`DeviceMemory::allocate`].
     pub fn insert_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
         let storage = Storage::copy_to(&self.device, OP, bytes)?;
-        Ok(self.insert_storage(storage))
+        self.insert_storage(storage)
     }
 
     /// Copies bytes into a buffer with this handle; replaces the one that has it.
@@ -130,18 +130,22 @@ impl DeviceMemory {
         };
         storage.ready(OP)?;
         if layout.offset() == 0 && storage.len() == bytes {
-            return Ok(self.insert_storage(storage.clone()));
+            return self.insert_storage(storage.clone());
         }
         let start = layout.offset() * tensor.dtype().size();
         let all = storage.bytes().get(start..start + bytes).unwrap_or(&[]);
         let storage = Storage::copy_to(&self.device, OP, all)?;
-        Ok(self.insert_storage(storage))
+        self.insert_storage(storage)
     }
 
-    fn insert_storage(&mut self, storage: Storage) -> u64 {
-        self.last_buffer += 1;
+    fn insert_storage(&mut self, storage: Storage) -> Result<u64> {
+        let next = self.last_buffer.checked_add(1);
+        self.last_buffer = next.ok_or_else(|| crate::Error::Invalid {
+            op: OP,
+            reason: "no handle is left".to_owned(),
+        })?;
         self.buffers.insert(self.last_buffer, storage);
-        self.last_buffer
+        Ok(self.last_buffer)
     }
 
     /// Frees a buffer and makes its memory a tensor.
@@ -401,8 +405,9 @@ impl Memory for DeviceMemory {
         if bytes > MAX_POOL_BYTES.saturating_sub(in_use) {
             return Err(out_of_memory());
         }
+        let next = self.last_pool.checked_add(1).ok_or_else(out_of_memory)?;
         let pool = Storage::zeroed(&self.device, OP, len).map_err(|_| out_of_memory())?;
-        self.last_pool += 1;
+        self.last_pool = next;
         self.pools.insert(self.last_pool, pool);
         Ok(self.last_pool)
     }

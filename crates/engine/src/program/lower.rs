@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::{self, Aliases, MemoryBinding};
-use super::error::Result;
-use super::flow::{Action, Flow, Lanes};
+use super::error::{ProgramError, Result};
+use super::flow::{Action, Flow, FlowBlock, Lanes};
 use super::instruction::Instruction;
 use super::known::{self, Known, Origin};
 use super::operand::{Operand, Predicate, Register};
@@ -47,6 +47,9 @@ pub(crate) struct KernelBody {
     /// Whether lanes that have ended must reach barriers.
     pub(crate) has_barriers: bool,
 }
+
+/// Maximum number of instructions of a kernel, with calls inlined: the compilers behind this one need minutes for more.
+const MAX_KERNEL_INSTRUCTIONS: usize = 1 << 14;
 
 /// Lowers a validated program. Initial registers that are aliases have equal values in the launch.
 ///
@@ -126,6 +129,18 @@ fn kernel_body(
     start: Known,
     aliases: &Aliases,
 ) -> Result<KernelBody> {
+    let len: usize = flow.blocks.iter().map(|b| b.actions.len()).sum();
+    if len > MAX_KERNEL_INSTRUCTIONS {
+        let index = flow.blocks.iter().flat_map(FlowBlock::instructions).next();
+        let index = index.unwrap_or(0);
+        return Err(ProgramError::Unsupported {
+            index,
+            mnemonic: instructions[index].mnemonic(),
+            reason: format!(
+                "a kernel of {len} instructions, with calls inlined, exceeds the {MAX_KERNEL_INSTRUCTIONS} that are compiled; use loops"
+            ),
+        });
+    }
     let bindings = access::bind(&mut flow, instructions, &start, aliases)?;
     let mut selectors = 0;
     irreducible::make_reducible(&mut flow, &mut selectors);

@@ -105,21 +105,18 @@ impl<'a> Barriers<'a> {
     fn find_divergence(&mut self) -> Result<Vec<Option<Varying>>> {
         // Blocks at whose end lanes are apart, or part. Those that part by their position are known without the others.
         let states = self.solve_values();
-        let mut apart: Vec<bool> = (0..self.leads.len())
-            .map(|block| states[block].as_ref().is_some_and(|s| self.parts(block, s)))
-            .collect();
+        let mut apart = vec![false; self.leads.len()];
+        for block in self.parting(&states) {
+            apart[block] = true;
+        }
         loop {
             self.meeting = meeting_places(self.flow, &self.leads, &apart);
             self.divergent.fill(None);
             let states = self.solve();
             let mut is_changed = false;
-            for (block, is_apart) in apart.iter_mut().enumerate() {
-                let state = states[block].as_ref().filter(|_| self.leads[block]);
-                let Some(state) = state.filter(|_| !*is_apart) else {
-                    continue;
-                };
-                *is_apart = self.divergent[block].is_some() || self.parts(block, state);
-                is_changed |= *is_apart;
+            let divergent = (0..apart.len()).filter(|&b| self.divergent[b].is_some());
+            for block in divergent.chain(self.parting(&states)) {
+                is_changed |= !std::mem::replace(&mut apart[block], true);
             }
             if !is_changed {
                 self.check_barriers(&states)?;
@@ -142,15 +139,12 @@ impl<'a> Barriers<'a> {
         loop {
             let states = self.solve_values();
             let mut is_changed = false;
-            for block in 0..self.leads.len() {
-                let state = states[block].as_ref().filter(|_| self.leads[block]);
-                if state.is_some_and(|state| self.parts(block, state)) {
-                    let (region, meeting) = self.region(block);
-                    for block in (0..region.len()).filter(|&b| region[b]) {
-                        if self.divergent[block].is_none() {
-                            self.divergent[block] = Some(meeting);
-                            is_changed = true;
-                        }
+            for branch in self.parting(&states) {
+                let (region, meeting) = self.region(branch);
+                for block in (0..region.len()).filter(|&b| region[b]) {
+                    if self.divergent[block].is_none() {
+                        self.divergent[block] = Some(meeting);
+                        is_changed = true;
                     }
                 }
             }
@@ -162,11 +156,7 @@ impl<'a> Barriers<'a> {
 
     /// Refuses a barrier that only some lanes may reach.
     fn check_barriers(&self, states: &[Option<Varying>]) -> Result<()> {
-        for branch in 0..self.leads.len() {
-            let state = states[branch].as_ref().filter(|_| self.leads[branch]);
-            if !state.is_some_and(|state| self.parts(branch, state)) {
-                continue;
-            }
+        for branch in self.parting(states) {
             let (region, _) = self.region(branch);
             for block in (0..region.len()).filter(|&b| region[b]) {
                 if let Some(index) = barrier_in(self.flow, self.instructions, block) {
@@ -186,6 +176,16 @@ impl<'a> Barriers<'a> {
             End::Dispatch { selector, .. } => state.selectors.contains(selector),
             _ => false,
         }
+    }
+
+    /// Blocks that lead to barriers and at whose end lanes may take different ways.
+    fn parting(&self, states: &[Option<Varying>]) -> Vec<BlockId> {
+        let leading = states.iter().enumerate().filter(|(b, _)| self.leads[*b]);
+        let parts = |(block, state): (BlockId, &Option<Varying>)| {
+            let state = state.as_ref()?;
+            self.parts(block, state).then_some(block)
+        };
+        leading.filter_map(parts).collect()
     }
 
     /// The blocks between a branch and the place where lanes meet again, and that place.
@@ -285,8 +285,8 @@ impl<'a> Barriers<'a> {
 
     /// Marks loads that lanes which have left must run too, because uniform branches depend on them.
     fn mark_uniform_loads(&mut self, states: &[Option<Varying>]) {
-        for block in 0..self.flow.blocks.len() {
-            let Some(mut state) = states[block].clone() else {
+        for (block, state) in states.iter().enumerate() {
+            let Some(mut state) = state.clone() else {
                 continue;
             };
             if !self.leads[block] || self.divergent[block].is_some() {
@@ -314,8 +314,8 @@ impl<'a> Barriers<'a> {
     fn rewrite(&mut self, states: &[Option<Varying>]) {
         let exit = self.flow.push(FlowBlock::new(End::Exit));
         let headers = self.loop_headers();
-        for block in 0..self.leads.len() {
-            let Some(state) = &states[block] else {
+        for (block, state) in states.iter().enumerate() {
+            let Some(state) = state else {
                 continue;
             };
             if !self.leads[block] {

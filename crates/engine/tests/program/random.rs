@@ -108,6 +108,79 @@ fn cases(seed: u64, count: usize) -> Vec<ProgramCase> {
         .collect()
 }
 
+/// A random program whose lanes exchange numbers across barriers, in a loop that all of them run, with conditions, loops and exits
+/// that only some take in between.
+fn with_barriers(rng: &mut Rng) -> String {
+    let mut text = format!(
+        "mov_imm.u64 r0, 0\nmov_imm.u32 r10, 2\ncvt.u32.u64 r11, %lane\nshl.u64 r11, r11, r10\n\
+         shl.u64 r12, %global, r10\nmov_imm.u64 r15, 60\nsub.u64 r16, r15, r11\n\
+         mov_imm.u32 r13, {}\nmov_imm.u32 r14, {}\nmov_imm.u32 r8, 1\nadd.u32 r14, r14, %lane\n\
+         setcc.u32.eq p5, %block, r8\n",
+        rng.below(5),
+        rng.bits() as u32 >> 8,
+    );
+    // A second entry into the loop.
+    if rng.one_in(3) {
+        text += "bra.p5 @middle\n";
+    }
+    text += "again:\n";
+    for part in 0..2 {
+        for snippet in 0..1 + rng.below(3) {
+            text += &apart(rng, &format!("{part}_{snippet}"));
+        }
+        text += [
+            "sts.u32 [r0 + r11], r14\nbar_sync 0\nlds.u32 r17, [r0 + r16]\nadd.u32 r14, r14, r17\nmiddle:\nbar_sync 1\n",
+            "",
+        ][part];
+    }
+    if rng.one_in(2) {
+        text += "bra.p5 @together\nbar_sync 2\nadd.u32 r14, r14, r8\ntogether:\n";
+    }
+    text + "loop r13, @again\nend:\nstg.u32 [r1 + r12], r14\nexit\n"
+}
+
+/// Instructions that only some lanes run.
+fn apart(rng: &mut Rng, name: &str) -> String {
+    let head = format!(
+        "mov_imm.u32 r21, {}\nsetcc.u32.{} p0, %lane, r21\n",
+        rng.below(16),
+        ["eq", "lt", "ge"][rng.below(3)]
+    );
+    let body = match rng.below(7) {
+        0 => format!("bra.p0 @skip{name}\nmul.u32 r14, r14, r10\nskip{name}:\n"),
+        1 => "bra.p0 @end\n".to_owned(),
+        2 => format!(
+            "bra.p0 @leave{name}\nbra @stay{name}\nleave{name}:\nadd.u32 r14, r14, r21\nstg.u32 [r1 + r12], r14\nexit\nstay{name}:\n"
+        ),
+        3 => format!(
+            "mov.u32 r20, %lane\nagain{name}:\nadd.u32 r14, r14, r8\nloop r20, @again{name}\n"
+        ),
+        4 => format!(
+            "mov.u32 r20, %lane\nagain{name}:\nadd.u32 r14, r14, r8\nbra.p0 @end\nloop r20, @again{name}\n"
+        ),
+        5 => format!(
+            "bra.p0 @skip{name}\nsub.u32 r22, %lane, r10\ndiv.u32 r14, r14, r22\nskip{name}:\n"
+        ),
+        _ => format!(
+            "setcc.u32.lt p1, r14, r21\nbra.p1 @else{name}\nbra.p0 @end\nbra @skip{name}\nelse{name}:\nxor.u32 r14, r14, r21\nskip{name}:\n"
+        ),
+    };
+    head + &body
+}
+
+#[test]
+fn random_programs_with_barriers_have_the_bits_of_the_interpreter() {
+    let mut rng = Rng::new(4);
+    let config = LaunchConfig::linear(48, 16).with_shared_memory(64);
+    for (mode, count) in [(Mode::Fast, 16), (Mode::Check, 5), (Mode::Fuzz, 5)] {
+        let device = soft(mode);
+        for _ in 0..count {
+            let text = with_barriers(&mut rng);
+            ProgramCase::new(&text, config, &[words([0; 48])]).check(&device);
+        }
+    }
+}
+
 #[test]
 fn random_programs_have_the_bits_of_the_interpreter() {
     let device = soft(Mode::Fast);
@@ -127,7 +200,7 @@ fn check_mode_reports_nothing_on_random_programs() {
 #[test]
 fn fuzz_mode_changes_no_result_of_random_programs() {
     let device = soft(Mode::Fuzz);
-    for case in cases(3, 4) {
+    for case in cases(3, 6) {
         case.check(&device);
     }
 }

@@ -1,6 +1,9 @@
 //! Source text of the kernels of programs.
 
 use std::fmt::{self, Write as _};
+use std::sync::OnceLock;
+
+use bessemer_hal::Pipeline;
 
 use super::expression::{self, variable};
 use crate::DType;
@@ -26,6 +29,8 @@ pub(super) struct KernelText {
     pub(super) source: String,
     /// Values that a launch passes behind the lengths of the bindings.
     pub(super) values: Vec<Origin>,
+    /// The kernel, once it is compiled.
+    pub(super) pipeline: OnceLock<Pipeline>,
 }
 
 impl KernelText {
@@ -98,6 +103,7 @@ pub(super) fn write(program: &Program, body: &KernelBody, config: &LaunchConfig)
     KernelText {
         source,
         values: writer.values,
+        pipeline: OnceLock::new(),
     }
 }
 
