@@ -27,7 +27,7 @@ use crate::DType;
 use crate::env;
 use crate::program::access::Aliases;
 use crate::program::device_memory::Space;
-use crate::program::known::BlockOrigin;
+use crate::program::known::Origin;
 use crate::program::lower::{self, KernelBody, Lowered, Stage};
 use crate::program::{
     BlockDim, DeviceMemory, ExecutionParams, Fault, Instruction, Program, ProgramError, Register,
@@ -57,7 +57,7 @@ struct VariantKey {
     block: BlockDim,
     shared_bytes: usize,
     /// Initial registers with equal handles.
-    aliases: Vec<(Register, BlockOrigin)>,
+    aliases: Vec<(Register, Origin)>,
 }
 
 /// The kernels of launches that have a key.
@@ -164,7 +164,7 @@ impl MetalProgram {
                 });
             }
         }
-        let mut first: HashMap<(Space, u64), BlockOrigin> = HashMap::new();
+        let mut first: HashMap<(Space, u64), Origin> = HashMap::new();
         let mut aliases = Aliases::new();
         for stage in &self.lowered.stages {
             let Stage::Kernel(body) = stage else {
@@ -172,14 +172,14 @@ impl MetalProgram {
             };
             for binding in &body.bindings {
                 let value = match binding.handle {
-                    BlockOrigin::Constant(value) => value.bits(),
-                    BlockOrigin::Initial(register) => params.initial_registers[&register],
-                    BlockOrigin::Pool(_) | BlockOrigin::Position(_) => continue,
+                    Origin::Constant(value) => value.bits(),
+                    Origin::Initial(register) => params.initial_registers[&register],
+                    Origin::Pool(_) | Origin::Position(_) => continue,
                 };
                 let known = *first
                     .entry((binding.space, value))
                     .or_insert(binding.handle);
-                if let BlockOrigin::Initial(register) = binding.handle
+                if let Origin::Initial(register) = binding.handle
                     && known != binding.handle
                 {
                     aliases.insert(register, known);
@@ -255,12 +255,12 @@ struct ProgramLaunch<'l> {
 
 impl ProgramLaunch<'_> {
     /// A value that the launch knows.
-    fn value(&self, origin: BlockOrigin) -> u64 {
+    fn value(&self, origin: Origin) -> u64 {
         let found = match origin {
-            BlockOrigin::Constant(value) => Some(value.bits()),
-            BlockOrigin::Initial(register) => self.params.initial_registers.get(&register).copied(),
-            BlockOrigin::Pool(index) => self.pools.get(&index).copied(),
-            BlockOrigin::Position(_) => None,
+            Origin::Constant(value) => Some(value.bits()),
+            Origin::Initial(register) => self.params.initial_registers.get(&register).copied(),
+            Origin::Pool(index) => self.pools.get(&index).copied(),
+            Origin::Position(_) => None,
         };
         found.unwrap_or(u64::MAX)
     }
