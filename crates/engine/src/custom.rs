@@ -1,6 +1,6 @@
-//! Custom kernels on tensors, written in Metal Shading Language.
+//! Custom kernels on tensors, written in Metal Shading Language or as programs.
 //!
-//! A [`MetalKernel`] is a kernel's text with the names of its arguments. [`MetalKernel::call`] makes a [`KernelCall`] with
+//! A [`ProgramKernel`] is a [`Program`](crate::program::Program) in the typed instruction set, for every device. A [`MetalKernel`] is a kernel's text with the names of its arguments. [`MetalKernel::call`] makes a [`KernelCall`] with
 //! tensors, scalars and a grid, and [`KernelCall::run`] records it: the results are lazy tensors like those of any op, with
 //! the same barriers, pooled memory and error reporting.
 //!
@@ -62,6 +62,7 @@ mod check;
 mod definition;
 mod grid;
 mod launch;
+mod program;
 mod signature;
 mod whole_source;
 
@@ -69,6 +70,8 @@ pub use bessemer_hal::{Report, ReportKind, Size};
 pub use call::{KernelCall, Timing};
 pub use definition::{MetalKernel, MetalKernelBuilder};
 pub(crate) use launch::{BoundTensor, CustomLaunch, CustomOp, CustomOutput};
+pub(crate) use program::ProgramLaunch;
+pub use program::{ProgramCall, ProgramKernel};
 
 #[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../../../docs/custom-kernels.md")]

@@ -193,9 +193,15 @@ fn compute(node: &Node, work: &mut Work) -> Result<Storage> {
             reason: "a result of the launch was taken twice".to_owned(),
         });
     }
-    if let Op::Custom(CustomOp(launch)) = &work.op {
-        let launch = Arc::clone(launch);
-        return compute_custom(node, work, &launch);
+    match &work.op {
+        Op::Custom(CustomOp::Program(launch)) => {
+            return launch.compute(&work.inputs, (node.dtype, node.shape));
+        }
+        Op::Custom(CustomOp::Metal(launch)) => {
+            let launch = Arc::clone(launch);
+            return compute_custom(node, work, &launch);
+        }
+        _ => {}
     }
     if let Op::Argument(argument) = &work.op {
         return Err(argument.read());
@@ -357,8 +363,8 @@ fn restore(
 
 /// Returns `true` if an input can be donated to the result of an op once it has no other reader.
 pub(crate) fn may_donate(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
-    if let Op::Custom(CustomOp(launch)) = op {
-        return launch.result_updating(i).is_some()
+    if let Op::Custom(op) = op {
+        return op.may_update(i)
             && input.layout().is_whole()
             && input.shape().count() == input.node.shape.count();
     }

@@ -128,6 +128,14 @@ pub enum Error {
         /// The device.
         device: String,
     },
+    /// A program is invalid, refused or failed.
+    #[error("{op}: {source}")]
+    Program {
+        /// The op.
+        op: &'static str,
+        /// The error of the program, with the instruction.
+        source: Box<crate::program::ProgramError>,
+    },
     /// Elements were requested as a type that is not the tensor's.
     #[error("{op}: the tensor is {actual}, not {requested}; convert with `cast`")]
     WrongType {
@@ -149,6 +157,16 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn program(op: &'static str, source: crate::program::ProgramError) -> Self {
+        match source {
+            crate::program::ProgramError::Device(error) => *error,
+            source => Self::Program {
+                op,
+                source: Box::new(source),
+            },
+        }
+    }
+
     pub(crate) fn device(op: &'static str, source: bessemer_hal::Error) -> Self {
         match source {
             bessemer_hal::Error::Environment {

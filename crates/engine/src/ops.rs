@@ -141,7 +141,7 @@ macro_rules! declare {
                 match self {
                     Self::Alias(op) => op.name(),
                     Self::Argument(_) => "argument",
-                    Self::Custom(op) => op.0.name,
+                    Self::Custom(op) => op.name(),
                     Self::CustomOutput(op) => op.launch.name,
                     $(Self::$name(op) => op.name(),)*
                 }

@@ -11,6 +11,8 @@ mod checked;
 mod errors;
 #[path = "custom/numerics.rs"]
 mod numerics;
+#[path = "custom/program.rs"]
+mod program;
 #[path = "custom/schedule.rs"]
 mod schedule;
 

@@ -607,13 +607,13 @@ impl PreparedCall {
         };
         let nodes: Vec<Tensor> = match &launch.results[..] {
             [result] => vec![record(
-                CustomOp(Arc::clone(&launch)).into(),
+                CustomOp::Metal(Arc::clone(&launch)).into(),
                 result.dtype,
                 result.shape,
                 inputs,
             )],
             results => {
-                let op = CustomOp(Arc::clone(&launch)).into();
+                let op = CustomOp::Metal(Arc::clone(&launch)).into();
                 let all = record(op, DType::U8, Shape::EMPTY, inputs);
                 let result = |(index, result): (usize, &KernelResult)| {
                     let launch = Arc::clone(&launch);

@@ -406,7 +406,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// The name with the lifetime that names of ops have. Every name is kept once for the life of the process.
-fn interned(name: &str) -> &'static str {
+pub(super) fn interned(name: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();

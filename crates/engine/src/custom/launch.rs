@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bessemer_hal::Pipeline;
 
+use super::ProgramLaunch;
 use super::grid::LaunchGrid;
 use crate::ops::Op;
 use crate::storage::Storage;
@@ -54,16 +55,6 @@ pub(crate) struct CustomLaunch {
 }
 
 impl CustomLaunch {
-    /// The result whose memory may be that of an input.
-    pub(crate) fn result_updating(&self, input: usize) -> Option<&KernelResult> {
-        self.results.iter().find(|r| r.updates == Some(input))
-    }
-
-    /// Bytes of all results.
-    pub(crate) fn result_bytes(&self) -> usize {
-        self.results.iter().map(KernelResult::bytes).sum()
-    }
-
     fn computed(&self) -> MutexGuard<'_, Vec<Option<Storage>>> {
         self.computed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,10 +71,55 @@ impl fmt::Debug for CustomLaunch {
     }
 }
 
-/// A launch of a custom kernel as an op. Its value is the result of the kernel; that of a kernel with several results is
-/// empty, and each result is the value of a [`CustomOutput`].
+/// A custom kernel as an op.
 #[derive(Clone, Debug)]
-pub(crate) struct CustomOp(pub(crate) Arc<CustomLaunch>);
+pub(crate) enum CustomOp {
+    /// A launch of a Metal kernel. Its value is the result of the kernel; that of a kernel with several results is empty,
+    /// and each result is the value of a [`CustomOutput`].
+    Metal(Arc<CustomLaunch>),
+    /// A run of a program.
+    Program(Arc<ProgramLaunch>),
+}
+
+impl CustomOp {
+    /// The name in errors and plans.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Metal(launch) => launch.name,
+            Self::Program(launch) => launch.name,
+        }
+    }
+
+    /// Returns `true` if the memory of an input may be that of a result.
+    pub(crate) fn may_update(&self, input: usize) -> bool {
+        match self {
+            Self::Metal(launch) => launch.results.iter().any(|r| r.updates == Some(input)),
+            Self::Program(_) => false,
+        }
+    }
+
+    /// Bytes of all results, of which the node has `bytes`.
+    pub(crate) fn result_bytes(&self, bytes: usize) -> usize {
+        match self {
+            Self::Metal(launch) => launch.results.iter().map(KernelResult::bytes).sum(),
+            Self::Program(_) => bytes,
+        }
+    }
+
+    /// The address of the launch.
+    fn address(&self) -> *const () {
+        match self {
+            Self::Metal(launch) => Arc::as_ptr(launch).cast(),
+            Self::Program(launch) => Arc::as_ptr(launch).cast(),
+        }
+    }
+}
+
+impl fmt::Debug for ProgramLaunch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProgramLaunch({})", self.name)
+    }
+}
 
 /// One of several results of a launch, which is the node's input.
 #[derive(Clone, Debug)]
@@ -102,7 +138,7 @@ impl CustomOutput {
 // Two calls are two launches even if all their arguments are equal: results belong to the nodes of their call.
 impl PartialEq for CustomOp {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        ptr::eq(self.address(), other.address())
     }
 }
 
@@ -110,7 +146,7 @@ impl Eq for CustomOp {}
 
 impl Hash for CustomOp {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        ptr::hash(Arc::as_ptr(&self.0), state);
+        ptr::hash(self.address(), state);
     }
 }
 

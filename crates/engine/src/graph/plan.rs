@@ -107,7 +107,7 @@ impl Schedule {
                 }
             }
             let (written, is_launch) = match &w.op {
-                Op::Custom(op) => (op.0.result_bytes(), true),
+                Op::Custom(op) => (op.result_bytes(bytes), true),
                 // Written by the launch before it.
                 Op::CustomOutput(_) => (0, false),
                 _ => (bytes, true),
