@@ -29,8 +29,8 @@ const DEFAULT_BLOCK_LANES: u32 = 256;
 /// use bessemer::custom::ProgramKernel;
 ///
 /// let triple = ProgramKernel::new("triple", &"
-///         setp.u64.ge p0, %global, r4
-///         br p0, end
+///         setcc.u64.ge p0, %global, r4
+///         bra.p0 @end
 ///         mov_imm.u32 r5, 2
 ///         shl.u64 r6, %global, r5      ; the offset of the lane's element in bytes
 ///         ldg.f32 r7, [r1 + r6]

@@ -14,7 +14,7 @@ fn devices() -> [Device; 2] {
 /// A program for an element per lane: R20 is the offset of the lane's element in bytes.
 fn elementwise(body: &str) -> Program {
     let text = format!(
-        "setp.u64.ge p0, %global, r4\n br p0, end\n mov_imm.u32 r21, 2\n shl.u64 r20, %global, r21\n{body}\nend:\n"
+        "setcc.u64.ge p0, %global, r4\n bra.p0 @end\n mov_imm.u32 r21, 2\n shl.u64 r20, %global, r21\n{body}\nend:\n"
     );
     text.parse().unwrap()
 }
@@ -80,7 +80,7 @@ fn shapes_dtypes_lanes_and_registers_are_those_of_the_call() {
         assert_eq!(found.shape()[..], [2, 3]);
         assert_eq!(found.to_vec::<u32>().unwrap(), [9, 9, 9, 9, 0, 0]);
 
-        let program = elementwise("cvt.u32.u64 r22, r30\n stg.u32 [r1 + r20], r22");
+        let program = elementwise("cvt.u64.u32 r22, r30\n stg.u32 [r1 + r20], r22");
         let value = ProgramKernel::new("value", &program).unwrap();
         let call = value
             .call(&[])
