@@ -152,7 +152,7 @@ struct Candidates {
     ulong bound;
     ulong distance_bound;
     bool by_distance;
-    // BlockOrigin of the mean, and how far the mean is below it.
+    // Origin of the mean, and how far the mean is below it.
     float mean_origin;
     float mean;
 
