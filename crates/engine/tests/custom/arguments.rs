@@ -280,7 +280,7 @@ fn a_kernel_may_have_several_results() {
     assert_eq!(count.to_vec::<u32>().unwrap(), [7, 8]);
 }
 
-const WHOLE: &str = "#include <metal_stdlib>
+const SCALED_SOURCE: &str = "#include <metal_stdlib>
 using namespace metal;
 
 constant bool DOUBLE [[function_constant(3)]];
@@ -301,7 +301,7 @@ kernel void scaled(constant float& factor [[buffer(4)]],
 ";
 
 fn whole() -> bessemer::custom::MetalKernelBuilder {
-    MetalKernel::source("scaled", WHOLE)
+    MetalKernel::source("scaled", SCALED_SOURCE)
         .input("x")
         .input("table")
         .output("out")
@@ -349,7 +349,7 @@ fn arguments_of_a_whole_source_must_match_its_signature() {
         refusal(whole().input("other"), &[&x, &x, &x]),
         "scaled: `other` is declared, but the kernel has only `factor`, `out`, `x`, `table`, `shared`"
     );
-    let small = MetalKernel::source("scaled", WHOLE)
+    let small = MetalKernel::source("scaled", SCALED_SOURCE)
         .input("x")
         .output("out")
         .scalar("factor", DType::F32)
@@ -359,7 +359,7 @@ fn arguments_of_a_whole_source_must_match_its_signature() {
         refusal(small, &[&x]),
         "scaled: the kernel has an argument `table` that is not declared"
     );
-    let swapped = MetalKernel::source("scaled", WHOLE)
+    let swapped = MetalKernel::source("scaled", SCALED_SOURCE)
         .input("out")
         .output("x")
         .scalar("factor", DType::F32)
