@@ -112,6 +112,7 @@ pub(crate) fn settings() -> &'static Settings {
 ///
 /// # Errors
 /// [`Error::Environment`] if a variable has a value that it may not have.
+#[inline]
 pub fn check() -> Result<()> {
     match read() {
         Ok(_) => Ok(()),

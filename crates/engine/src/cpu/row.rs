@@ -25,6 +25,9 @@ const SUM_BLOCK_LEN: usize = 1024;
 /// cache and costs less than the memory traffic that it saves.
 pub(crate) const MAX_IN_PLACE_LEN: usize = 64 << 10;
 
+/// Elements that are copied at a time when rows are computed in place; at least a row.
+const IN_PLACE_COPY_LEN: usize = 2048;
+
 /// A compute type: `f32` or `f64`.
 pub(crate) trait Real:
     bytemuck::Pod
@@ -101,25 +104,19 @@ pub(crate) trait Float: bytemuck::Pod + Send + Sync {
     type Real: Real;
     /// Whether the type is its own compute type.
     const IS_COMPUTE_TYPE: bool;
-    /// Returns how many rows of scratch [`Float::row`] needs.
-    fn scratch_rows(is_in_place: bool) -> usize {
-        if Self::IS_COMPUTE_TYPE {
-            is_in_place.into()
-        } else {
-            2
-        }
-    }
+    /// Number of rows of scratch that [`Float::row`] needs.
+    const SCRATCH_ROWS: usize = if Self::IS_COMPUTE_TYPE { 0 } else { 2 };
     /// Converts to the compute type; both slices have the same length.
     fn widen<I: Isa>(from: &[Self], to: &mut [Self::Real]);
     /// Converts from the compute type, rounding to nearest even; both slices have the same length.
     fn narrow<I: Isa>(from: &[Self::Real], to: &mut [Self]);
     /// Returns the elements in the compute type, converted into `scratch` if necessary.
     fn view<'a, I: Isa>(from: &'a [Self], scratch: &'a mut [Self::Real]) -> &'a [Self::Real];
-    /// Runs a kernel on row `x`, or in place on row `y`. `scratch` has [`Float::scratch_rows`] rows.
+    /// Runs a kernel on row `x`. `scratch` has [`Float::SCRATCH_ROWS`] rows.
     fn row<I: Isa, K: RowKernel<Self::Real>>(
         kernel: &K,
         index: usize,
-        x: Option<&[Self]>,
+        x: &[Self],
         y: &mut [Self],
         scratch: &mut [Self::Real],
     );
@@ -146,18 +143,10 @@ macro_rules! same {
             fn row<I: Isa, K: RowKernel<Self>>(
                 kernel: &K,
                 index: usize,
-                x: Option<&[Self]>,
+                x: &[Self],
                 y: &mut [Self],
-                scratch: &mut [Self],
+                _: &mut [Self],
             ) {
-                let x = match x {
-                    Some(x) => x,
-                    None => {
-                        let copy = &mut scratch[..y.len()];
-                        copy.copy_from_slice(y);
-                        copy
-                    }
-                };
                 kernel.row::<I>(index, x, y);
             }
         }
@@ -188,13 +177,13 @@ macro_rules! half {
             fn row<I: Isa, K: RowKernel<f32>>(
                 kernel: &K,
                 index: usize,
-                x: Option<&[Self]>,
+                x: &[Self],
                 y: &mut [Self],
                 scratch: &mut [f32],
             ) {
-                let (a, b) = scratch.split_at_mut(y.len());
+                let (a, b) = scratch.split_at_mut(x.len());
                 let b = &mut b[..y.len()];
-                Self::widen::<I>(x.unwrap_or(y), a);
+                Self::widen::<I>(x, a);
                 kernel.row::<I>(index, a, b);
                 Self::narrow::<I>(b, y);
             }
@@ -285,6 +274,11 @@ impl RowLayout {
         })
     }
 
+    /// The rows of a matrix without gaps.
+    fn contiguous(rows: usize, len: usize) -> Self {
+        Self::new(&Layout::contiguous(matrix(rows, len))).expect("made without gaps")
+    }
+
     /// Returns the elements of row `index`.
     pub(crate) fn get<'a, T>(&self, data: &'a [T], index: usize) -> &'a [T] {
         &data[self.start(index)..][..self.len]
@@ -314,37 +308,70 @@ pub(crate) fn map<T: Float, K: RowKernel<T::Real>>(
     kernel: K,
 ) -> Result<()> {
     let len = output.shape.last().copied().unwrap_or(1);
-    let copy;
-    let source = match RowLayout::new(&input.layout) {
-        _ if output.aliases_input == Some(0) => None,
-        Some(rows) => Some((input.all::<T>(), rows)),
-        None => {
-            copy = Dense::new(op, input)?;
-            let rows = RowLayout::new(&Layout::contiguous(matrix(output.shape.count() / len, len)));
-            Some((copy.all::<T>(), rows.expect("made without gaps")))
-        }
-    };
     // A row costs several passes over cached data, so a task needs fewer bytes to be worth scheduling.
     let count = pool::grain(4 * len * size_of::<T>());
+    if output.aliases_input == Some(0) {
+        pool::for_each_chunk(output.all::<T>(), count * len, |i, piece| {
+            map_in_place(&kernel, len, i * count, piece);
+        });
+        return Ok(());
+    }
+    let copy;
+    let (data, rows) = match RowLayout::new(&input.layout) {
+        Some(rows) => (input.all::<T>(), rows),
+        None => {
+            copy = Dense::new(op, input)?;
+            (
+                copy.all::<T>(),
+                RowLayout::contiguous(output.shape.count() / len, len),
+            )
+        }
+    };
     pool::for_each_chunk(output.all::<T>(), count * len, |i, piece| {
-        let scratch = T::scratch_rows(source.is_none()) * len;
-        T::Real::with_scratch(scratch, |scratch| {
+        T::Real::with_scratch(T::SCRATCH_ROWS * len, |scratch| {
             let task = RowMap {
                 kernel: &kernel,
-                source,
-                len,
+                data,
+                rows,
+                first_source: i * count,
                 first: i * count,
                 piece,
                 scratch,
             };
-            if K::IS_COMPUTE_BOUND {
-                simd::run(task);
-            } else {
-                simd::run_narrow(task);
-            }
+            task.run_at_level();
         });
     });
     Ok(())
+}
+
+/// Applies a kernel to rows of `len` elements in place, `first` being the index of the first one. Kernels read a copy, a few rows
+/// at a time: that both are never the same memory is what lets them be vectorised.
+fn map_in_place<T: Float, K: RowKernel<T::Real>>(
+    kernel: &K,
+    len: usize,
+    first: usize,
+    piece: &mut [T],
+) {
+    let count = (IN_PLACE_COPY_LEN / len).max(1);
+    let copied = (count * len).min(piece.len());
+    T::Real::with_scratch(copied + T::SCRATCH_ROWS * len, |scratch| {
+        let (copy, scratch) = scratch.split_at_mut(copied);
+        let copy = bytemuck::cast_slice_mut::<T::Real, T>(copy);
+        for (i, piece) in piece.chunks_mut(copied).enumerate() {
+            let data = &mut copy[..piece.len()];
+            data.copy_from_slice(piece);
+            let task = RowMap {
+                kernel,
+                data,
+                rows: RowLayout::contiguous(piece.len() / len, len),
+                first_source: 0,
+                first: first + i * count,
+                piece,
+                scratch,
+            };
+            task.run_at_level();
+        }
+    });
 }
 
 /// The shape of a matrix that has as many elements as an existing tensor.
@@ -354,12 +381,25 @@ fn matrix(rows: usize, cols: usize) -> Shape {
 
 struct RowMap<'a, T: Float, K> {
     kernel: &'a K,
-    /// The rows of the input; `None` where they are those of the output.
-    source: Option<(&'a [T], RowLayout)>,
-    len: usize,
+    data: &'a [T],
+    rows: RowLayout,
+    /// Index in `rows` of the first row that is read.
+    first_source: usize,
+    /// Index of the first row for the kernel.
     first: usize,
     piece: &'a mut [T],
     scratch: &'a mut [T::Real],
+}
+
+impl<T: Float, K: RowKernel<T::Real>> RowMap<'_, T, K> {
+    /// Runs the task with the instruction set that the kernel is worth.
+    fn run_at_level(self) {
+        if K::IS_COMPUTE_BOUND {
+            simd::run(self);
+        } else {
+            simd::run_narrow(self);
+        }
+    }
 }
 
 impl<T: Float, K: RowKernel<T::Real>> Task for RowMap<'_, T, K> {
@@ -367,10 +407,8 @@ impl<T: Float, K: RowKernel<T::Real>> Task for RowMap<'_, T, K> {
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        for (i, y) in self.piece.chunks_exact_mut(self.len).enumerate() {
-            let x = self
-                .source
-                .map(|(data, rows)| rows.get(data, self.first + i));
+        for (i, y) in self.piece.chunks_exact_mut(self.rows.len).enumerate() {
+            let x = self.rows.get(self.data, self.first_source + i);
             T::row::<I, K>(self.kernel, self.first + i, x, y, self.scratch);
         }
     }
