@@ -60,6 +60,7 @@ pub(super) struct WindowAxis {
 
 impl WindowAxis {
     /// The output positions at which `tap` is inside the input and not in the padding.
+    #[inline(always)]
     pub(super) fn inside(self, tap: usize) -> Range<usize> {
         let first = self.padding.saturating_sub(tap).div_ceil(self.stride);
         let end = (self.len + self.padding)
