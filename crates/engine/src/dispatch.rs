@@ -15,6 +15,9 @@ use crate::storage::Storage;
 use crate::tensor::{Node, Work};
 use crate::{DType, Device, Error, Layout, Result, Scalar, Shape, Tensor, cpu};
 
+/// Inputs of fewer elements are not donated: allocating a few cache lines is as fast.
+pub(crate) const MIN_DONATED_LEN: usize = 1024;
+
 /// An input of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
@@ -361,6 +364,16 @@ fn restore(
     }
 }
 
+/// Number of kernel launches that compute a node, of which an input may be donated; on the CPU, 1. On a Metal device, 0 means
+/// that the CPU computes the node.
+pub(crate) fn launches(node: &Node, work: &Work, donated: Option<usize>) -> Result<usize> {
+    let donated = donated.filter(|_| node.shape.count() >= MIN_DONATED_LEN);
+    match node.placement.device.metal_backend() {
+        Some(metal) => metal::launch_count(metal, work, node, donated),
+        None => Ok(usize::from(!matches!(work.op, Op::Alias(_)))),
+    }
+}
+
 /// Returns `true` if an input can be donated to the result of an op once it has no other reader.
 pub(crate) fn may_donate(op: &Op, node: &Node, i: usize, input: &Tensor) -> bool {
     if let Op::Custom(op) = op {
@@ -391,8 +404,7 @@ fn donate(
     inputs: &mut [Tensor],
     is_usable: impl Fn(&mut Storage) -> bool,
 ) -> Option<(usize, Storage)> {
-    // Allocating a few cache lines is as fast as donating them.
-    if node.shape.count() < 1024 {
+    if node.shape.count() < MIN_DONATED_LEN {
         return None;
     }
     for (i, input) in inputs.iter_mut().enumerate() {

@@ -17,6 +17,7 @@ mod epilogue;
 mod fuse;
 mod plan;
 
+use std::cell::Cell;
 use std::collections::{HashMap, hash_map};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
@@ -81,7 +82,7 @@ pub(crate) fn schedule(tensors: &[&Tensor]) -> Result<(Vec<ScheduledWork>, Plan)
         tensor.check()?;
     }
     let schedule = Schedule::new(tensors);
-    let plan = schedule.plan();
+    let plan = schedule.plan()?;
     let entries = schedule.entries.into_iter().filter(|entry| !entry.inlined);
     let scheduled = entries.filter_map(|entry| {
         // A node without work was computed by another thread meanwhile.
@@ -126,6 +127,8 @@ struct ScheduledNode {
     root: bool,
     /// Whether it is computed inside other entries rather than on its own.
     inlined: bool,
+    /// Why it is not, if it could be in principle.
+    not_fused: Cell<Option<&'static str>>,
 }
 
 /// The identity of an input, for common subexpression elimination.
@@ -291,6 +294,7 @@ impl Schedule {
                     uses: 0,
                     root: false,
                     inlined: false,
+                    not_fused: Cell::new(None),
                 });
             }
         }

@@ -13,6 +13,7 @@ mod elementwise;
 mod fault;
 mod input;
 mod kernel;
+mod launch_count;
 mod mps;
 mod msl;
 mod msl_struct;
@@ -33,6 +34,7 @@ use bessemer_hal::{self as hal, Pipeline};
 
 pub(crate) use block::Block;
 pub(crate) use kernel::{Kernel, msl_name};
+pub(crate) use launch_count::launch_count;
 pub(crate) use matmul::cost as matmul_cost;
 pub use mps::MatrixLibrary;
 pub(crate) use quant_matmul::{SkinnyGeometry, TileGeometry};

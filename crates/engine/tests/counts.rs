@@ -358,6 +358,7 @@ fn graph_costs_match_counts_txt() {
             "{name} moves {moved} bytes, the arithmetic needs {needed}\n{plan}"
         );
         assert_eq!(counts.command_buffers, 1, "{name}");
+        assert_eq!(plan.launches() as u64, counts.dispatches, "{name}\n{plan}");
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/counts.txt");
     if std::env::var_os("BESSEMER_BLESS").is_some() {

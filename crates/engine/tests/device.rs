@@ -445,14 +445,7 @@ fn devices_without_simd_groups_of_32_fall_back_to_the_cpu() {
     assert!(soft().fallbacks().is_empty());
     assert!(Device::cpu().fallbacks().is_empty());
     // Kernels without SIMD-group functions run on the device: elementwise, copies, sorting.
-    let free = [
-        "binary",
-        "cast",
-        "conv_direct",
-        "copy_strided",
-        "fused",
-        "sort_block",
-    ];
+    let free = ["cast", "conv_direct", "copy_strided", "fused", "sort_block"];
     assert_eq!(kernels(hal::noop::device(hal::Family::Mac2)), free);
     // A newer GPU whose pipelines have another SIMD width does the same.
     let wide = hal::noop::device_with_lanes(hal::Family::Apple9, 64);

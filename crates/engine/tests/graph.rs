@@ -22,6 +22,50 @@ fn elementwise_chains_are_fused_into_one_pass() {
 }
 
 #[test]
+fn a_plan_tells_launches_and_why_ops_are_not_fused() {
+    let x = ramp(64).reshape([8, 8]);
+    let shared = x.exp();
+    let y = (&shared * 2.0).matmul(&shared.t()) + 1.0;
+    let plan = explain(&[&y]).unwrap();
+    let steps: Vec<_> = plan
+        .steps
+        .iter()
+        .map(|step| (step.ops.join(" "), step.launches, step.not_fused))
+        .collect();
+    let memory = Some("an op that is not elementwise reads it from memory");
+    let expected = [
+        ("exp".to_owned(), 1, memory),
+        ("mul".to_owned(), 1, memory),
+        ("matmul".to_owned(), 1, None),
+        ("add".to_owned(), 1, None),
+    ];
+    assert_eq!(steps, expected, "{plan}");
+    let text = plan.to_string();
+    assert!(
+        text.contains("; not fused: an op that is not elementwise"),
+        "{text}"
+    );
+    assert!(text.ends_with("4 launches, peak memory 768 B"), "{text}");
+    // The first value is read through two shapes, the second in two kernels, the third by its owner.
+    let (a, b) = (x.tanh(), x.sin());
+    let rows = &a + a.narrow(0, 0, 1);
+    let (left, right) = (&b * 2.0, &b * 3.0);
+    let plan = explain(&[&rows, &left, &right]).unwrap();
+    let reason = |op: &str| {
+        let step = plan.steps.iter().find(|step| step.ops == [op]);
+        step.and_then(|step| step.not_fused)
+    };
+    assert_eq!(
+        reason("tanh"),
+        Some("it is read from memory through a view, or broadcast")
+    );
+    assert_eq!(reason("sin"), Some("several kernels read it from memory"));
+    let kept = x.cos();
+    let plan = explain(&[&kept, &(&kept + 1.0)]).unwrap();
+    assert_eq!(plan.steps[0].not_fused, Some("its value is read"), "{plan}");
+}
+
+#[test]
 fn a_fused_chain_is_bit_identical_to_its_ops() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         let x = ramp(3001).cast(dtype);

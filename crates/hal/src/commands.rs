@@ -1,7 +1,8 @@
 //! Recording commands.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use bytemuck::NoUninit;
@@ -11,7 +12,7 @@ use crate::buffer::{Buffer, BufferSlice};
 use crate::device::DeviceShared;
 use crate::driver::{self, Command, CommandList, Resource};
 use crate::error::{Error, Fault, Result};
-use crate::hazard::Hazards;
+use crate::hazard::{Hazards, IdHasher};
 use crate::launch::{Launch, LaunchBuilder};
 use crate::pipeline::Pipeline;
 use crate::size::Size;
@@ -27,7 +28,8 @@ pub struct Commands {
     device: Arc<DeviceShared>,
     list: CommandList,
     hazards: Hazards,
-    used: BTreeMap<u64, (Buffer, bool)>,
+    /// The buffers in use, by id, and whether they are written.
+    used: HashMap<u64, (Buffer, bool), BuildHasherDefault<IdHasher>>,
     open_groups: usize,
 }
 
@@ -37,7 +39,7 @@ impl Commands {
             device,
             list: CommandList::default(),
             hazards: Hazards::default(),
-            used: BTreeMap::new(),
+            used: HashMap::default(),
             open_groups: 0,
         }
     }

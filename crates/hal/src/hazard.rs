@@ -6,6 +6,7 @@
 //! do not wait for each other.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 use crate::access::Access;
@@ -13,7 +14,41 @@ use crate::access::Access;
 /// Accesses since the last barrier.
 #[derive(Debug, Default)]
 pub(crate) struct Hazards {
-    touched: HashMap<u64, Vec<Touch>>,
+    /// By the id of the buffer.
+    touched: HashMap<u64, TouchedBuffer, BuildHasherDefault<IdHasher>>,
+    /// Number of barriers so far.
+    barriers: u64,
+}
+
+/// Accesses to a buffer.
+#[derive(Debug, Default)]
+struct TouchedBuffer {
+    /// The number of barriers before them; after another one they no longer count.
+    barriers: u64,
+    touches: Vec<Touch>,
+}
+
+/// Spreads ids, which count upwards, over a table (Fibonacci hashing).
+#[derive(Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // The table uses the low bits, and the high ones to compare.
+        self.0 = (self.0 ^ id)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(32);
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -30,19 +65,27 @@ impl Hazards {
     ) -> bool {
         let accesses = accesses.filter(|(_, range, _)| !range.is_empty());
         let conflict = accesses.clone().any(|(id, range, access)| {
-            self.touched.get(&id).is_some_and(|touches| {
-                touches.iter().any(|t| {
-                    (t.writes || access.writes())
-                        && t.range.start < range.end
-                        && range.start < t.range.end
+            let known = self.touched.get(&id);
+            known
+                .filter(|b| b.barriers == self.barriers)
+                .is_some_and(|buffer| {
+                    buffer.touches.iter().any(|t| {
+                        (t.writes || access.writes())
+                            && t.range.start < range.end
+                            && range.start < t.range.end
+                    })
                 })
-            })
         });
         if conflict {
-            self.touched.clear();
+            self.barriers += 1;
         }
         for (id, range, access) in accesses {
-            let touches = self.touched.entry(id).or_default();
+            let buffer = self.touched.entry(id).or_default();
+            let touches = &mut buffer.touches;
+            if buffer.barriers != self.barriers {
+                buffer.barriers = self.barriers;
+                touches.clear();
+            }
             let writes = access.writes();
             // The same range again, as in a chain of readers, adds nothing.
             if !touches
@@ -154,12 +197,20 @@ mod tests {
         for _ in 0..3 {
             assert!(!hazards.record([(1, 0..8, Read)].into_iter()));
         }
-        assert_eq!(hazards.touched[&1].len(), 1, "a chain of readers");
+        assert_eq!(hazards.touched[&1].touches.len(), 1, "a chain of readers");
         assert!(hazards.record([(1, 0..8, Write), (1, 0..8, Write)].into_iter()));
-        assert_eq!(hazards.touched[&1].len(), 1, "the same write, bound twice");
+        assert_eq!(
+            hazards.touched[&1].touches.len(),
+            1,
+            "the same write, bound twice"
+        );
         let mut hazards = Hazards::default();
         hazards.record([(1, 0..8, Read), (1, 0..8, Write), (1, 0..8, Read)].into_iter());
-        assert_eq!(hazards.touched[&1].len(), 2, "a write adds to a read");
+        assert_eq!(
+            hazards.touched[&1].touches.len(),
+            2,
+            "a write adds to a read"
+        );
     }
 
     /// Bytes (by buffer and offset) read and written since the last barrier.

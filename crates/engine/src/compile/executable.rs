@@ -10,9 +10,6 @@ use crate::storage::Storage;
 use crate::tensor::{Node, Work};
 use crate::{DType, Device, Layout, Result, Scalar, Shape, Tensor, dispatch};
 
-/// Inputs of fewer elements are not donated, as in an evaluation: allocating a few cache lines is as fast.
-const MIN_DONATED_LEN: usize = 1024;
-
 /// The ops of a traced function, in order, and the memory of their values.
 pub(crate) struct Executable {
     /// The device that computes all ops.
@@ -269,7 +266,7 @@ impl Planner {
             origins,
             ..
         } = &self.drafts[at];
-        if node.shape.count() < MIN_DONATED_LEN {
+        if node.shape.count() < dispatch::MIN_DONATED_LEN {
             return None;
         }
         (0..origins.len()).find(|&i| {

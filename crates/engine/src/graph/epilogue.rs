@@ -42,13 +42,17 @@ impl Chain {
 impl Schedule {
     /// Rewrites the last step of every chain after a matmul into a matmul with an epilogue.
     pub(super) fn fuse_epilogues(&mut self) {
+        // A step that became part of a matmul is no elementwise user of its inputs any more, which may be such steps too.
+        while self.entries.len() > 1 && self.fuse_epilogues_once() {}
+    }
+
+    /// Returns `true` if there was such a chain.
+    fn fuse_epilogues_once(&mut self) -> bool {
         let count = self.entries.len();
-        if count < 2 {
-            return;
-        }
+        let mut is_fused = false;
         // A step that is fused with later elementwise ops costs no extra launch.
         let mut feeds_elementwise = vec![false; count];
-        for entry in &self.entries {
+        for entry in self.entries.iter().filter(|entry| !entry.inlined) {
             if let Some(work) = &*entry.node.work()
                 && Action::of(&work.op).is_some()
             {
@@ -60,7 +64,7 @@ impl Schedule {
             }
         }
         for (i, feeds_elementwise) in feeds_elementwise.into_iter().enumerate() {
-            if feeds_elementwise {
+            if feeds_elementwise || self.entries[i].inlined {
                 continue;
             }
             if let Some((chain, target)) = self.match_chain(i) {
@@ -82,8 +86,10 @@ impl Schedule {
                 for member in chain.members {
                     self.entries[member].inlined = true;
                 }
+                is_fused = true;
             }
         }
+        is_fused
     }
 
     /// Matches a chain whose last step is this entry, and returns the entry's target too.
@@ -122,12 +128,17 @@ impl Schedule {
         };
         let allowed = epilogue.allows(chain.steps(), node.dtype);
         if !allowed {
+            const REASON: &str = "the device has no kernel for these steps and this dtype";
             event!(
                 DEBUG,
                 "no matmul epilogue",
                 steps = format_args!("{:?}", chain.steps()),
-                reason = "the device has no kernel for these steps and this dtype"
+                reason = REASON
             );
+            // The matmul comes first.
+            if let Some(&matmul) = chain.members.first() {
+                self.entries[matmul].not_fused.set(Some(REASON));
+            }
         }
         allowed.then_some((chain, work.target))
     }
@@ -217,16 +228,21 @@ impl Schedule {
             && tensor.node.dtype == user.node.dtype
             && entry.node.placement.device == user.node.placement.device;
         if !is_only_use || !matches {
+            let reason = if is_only_use {
+                "the shape, dtype or device of its epilogue differs"
+            } else {
+                "others read it"
+            };
+            let op = entry.node.work().as_ref().map(|w| w.op.name());
             event!(
                 TRACE,
                 "not in a matmul epilogue",
-                op = entry.node.work().as_ref().map_or("", |w| w.op.name()),
-                reason = if is_only_use {
-                    "its shape, dtype or device differs"
-                } else {
-                    "others read it"
-                }
+                op = op.unwrap_or(""),
+                reason = reason
             );
+            if op == Some("matmul") {
+                entry.not_fused.set(Some(reason));
+            }
             return None;
         }
         let work = entry.node.work().clone()?;

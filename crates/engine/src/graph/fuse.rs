@@ -22,8 +22,8 @@ enum Users {
     None,
     /// Only the program of this entry, element by element.
     Program(usize),
-    /// Others, which read it from memory.
-    Memory,
+    /// Others, which read it from memory, for this reason.
+    Memory(&'static str),
 }
 
 impl Schedule {
@@ -66,34 +66,41 @@ impl Schedule {
                 };
                 if let Some(reason) = obstacle {
                     event!(DEBUG, "not fused", op = w.op.name(), reason = reason);
+                    entry.not_fused.set(Some(reason));
                 } else {
                     home[i] = h;
                     steps[h] += 1;
                     reads[h] += reads[i] - 1;
                 }
-            } else if pointwise && users[i] == Users::Memory {
-                event!(
-                    DEBUG,
-                    "not fused",
-                    op = w.op.name(),
-                    reason = "several ops, or one that is not elementwise, read it from memory"
-                );
+            } else if pointwise && let Users::Memory(reason) = users[i] {
+                event!(DEBUG, "not fused", op = w.op.name(), reason = reason);
+                entry.not_fused.set(Some(reason));
             }
             for input in &w.inputs {
                 let Some(&j) = self.index.get(&Arc::as_ptr(&input.node)) else {
                     continue;
                 };
-                let can_fuse = pointwise
-                    && input.node.placement.device == entry.node.placement.device
-                    && input.layout().is_whole()
-                    && *input.shape() == entry.node.shape
+                let obstacle = if !pointwise {
+                    Some("an op that is not elementwise reads it from memory")
+                } else if input.node.placement.device != entry.node.placement.device {
+                    Some("another device reads it from memory")
+                } else if !input.layout().is_whole()
+                    || *input.shape() != entry.node.shape
                     // Through another shape, its own inputs would have to be broadcast to that.
-                    && input.node.shape == entry.node.shape
-                    && matches!(users[j], Users::None | Users::Program(_));
-                users[j] = match users[j] {
-                    Users::None if can_fuse => Users::Program(home[i]),
-                    Users::Program(h) if can_fuse && h == home[i] => users[j],
-                    _ => Users::Memory,
+                    || input.node.shape != entry.node.shape
+                {
+                    Some("it is read from memory through a view, or broadcast")
+                } else {
+                    None
+                };
+                users[j] = match (users[j], obstacle) {
+                    (known @ Users::Memory(_), _) => known,
+                    (_, Some(reason)) => Users::Memory(reason),
+                    (Users::None, None) => Users::Program(home[i]),
+                    (known @ Users::Program(h), None) if h == home[i] => known,
+                    (Users::Program(_), None) => {
+                        Users::Memory("several kernels read it from memory")
+                    }
                 };
             }
         }

@@ -21,6 +21,13 @@ pub struct Plan {
     pub peak_bytes: usize,
 }
 
+impl Plan {
+    /// Kernel launches.
+    pub fn launches(&self) -> usize {
+        self.steps.iter().map(|step| step.launches).sum()
+    }
+}
+
 /// A kernel of a [`Plan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,6 +44,12 @@ pub struct PlannedStep {
     pub bytes_written: usize,
     /// Whether an input is donated to the result.
     pub in_place: bool,
+    /// Kernel launches; on the CPU, 1. 0 for a value that needs none, and on a Metal device for an op that the CPU computes
+    /// instead.
+    pub launches: usize,
+    /// Why the kernel is not part of a later one, if the op could be fused with its user in principle: elementwise ops with
+    /// elementwise ops, and matmuls with their epilogues.
+    pub not_fused: Option<&'static str>,
 }
 
 /// Returns the schedule of evaluating these tensors. Nothing is computed.
@@ -53,12 +66,12 @@ pub fn explain(tensors: &[&Tensor]) -> Result<Plan> {
     for tensor in tensors {
         tensor.check()?;
     }
-    Ok(Schedule::new(tensors).plan())
+    Schedule::new(tensors).plan()
 }
 
 impl Schedule {
     /// The kernels of the schedule and their memory.
-    pub(super) fn plan(&self) -> Plan {
+    pub(super) fn plan(&self) -> Result<Plan> {
         let schedule = self;
         let mut uses: HashMap<*const Node, usize> = HashMap::new();
         let entries = || schedule.entries.iter().filter(|e| !e.inlined);
@@ -86,10 +99,12 @@ impl Schedule {
             }
             let bytes = node.shape.count() * node.dtype.size();
             let is_scheduled = |t: &Tensor| schedule.index.contains_key(&Arc::as_ptr(&t.node));
-            let in_place = w.inputs.iter().enumerate().any(|(i, t)| {
+            let donated = (0..w.inputs.len()).find(|&i| {
+                let t = &w.inputs[i];
                 let users = uses.get(&Arc::as_ptr(&t.node));
                 is_scheduled(t) && users == Some(&1) && dispatch::may_donate(&w.op, node, i, t)
             });
+            let in_place = donated.is_some();
             // An alias shares the memory of its input, which the alias's users keep alive from then on.
             if !in_place && !matches!(w.op, Op::Alias(_)) {
                 live.insert(Arc::as_ptr(node), bytes);
@@ -132,9 +147,11 @@ impl Schedule {
                     + weights,
                 bytes_written: written,
                 in_place,
+                launches: dispatch::launches(node, w, donated)?,
+                not_fused: entry.not_fused.get(),
             });
         }
-        plan
+        Ok(plan)
     }
 }
 
@@ -172,7 +189,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.steps.iter().enumerate() {
             let in_place = if step.in_place { ", in place" } else { "" };
-            writeln!(
+            write!(
                 f,
                 "{:>3}  {} -> {} {} ({} B read, {} B written{in_place})",
                 i + 1,
@@ -182,7 +199,15 @@ impl fmt::Display for Plan {
                 step.bytes_read,
                 step.bytes_written,
             )?;
+            if step.launches != 1 {
+                write!(f, ", {} launches", step.launches)?;
+            }
+            if let Some(reason) = step.not_fused {
+                write!(f, "; not fused: {reason}")?;
+            }
+            writeln!(f)?;
         }
-        write!(f, "peak memory {} B", self.peak_bytes)
+        let launches = self.launches();
+        write!(f, "{launches} launches, peak memory {} B", self.peak_bytes)
     }
 }

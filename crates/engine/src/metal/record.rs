@@ -66,6 +66,8 @@ impl Launch {
 /// Scratch memory of launches that are recorded again and again: one op after the other uses it.
 pub(super) struct PlannedScratch {
     metal: Arc<Metal>,
+    /// Whether the launches are recorded. If they are only counted, stand-ins will do.
+    has_memory: bool,
     blocks: Vec<Block>,
     /// Blocks that the current op does not use, the one that was used last at the end.
     free: Vec<usize>,
@@ -86,6 +88,7 @@ impl PlannedScratch {
     pub(super) fn new(metal: &Arc<Metal>) -> Self {
         Self {
             metal: Arc::clone(metal),
+            has_memory: true,
             blocks: Vec::new(),
             free: Vec::new(),
             taken: Vec::new(),
@@ -93,7 +96,18 @@ impl PlannedScratch {
         }
     }
 
+    /// For launches that are not recorded.
+    pub(super) fn without_memory(metal: &Arc<Metal>) -> Self {
+        Self {
+            has_memory: false,
+            ..Self::new(metal)
+        }
+    }
+
     fn take(&mut self, op: &'static str, bytes: usize) -> Result<BufferSlice> {
+        if !self.has_memory {
+            return Ok((&self.metal.device.stand_in(bytes)).into());
+        }
         // Not much larger than needed.
         let fits = |&slot: &usize| (bytes..=2 * bytes).contains(&self.blocks[slot].len());
         let slot = match self.free.iter().rposition(fits) {

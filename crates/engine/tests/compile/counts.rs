@@ -98,6 +98,7 @@ fn a_replay_launches_what_an_evaluation_launches_and_allocates_nothing() {
             }
             let report = &compiled.explain()[0];
             assert_eq!(report.launches as u64, expected.dispatches, "{report}");
+            assert_eq!(report.plan.launches(), report.launches, "{report}");
         });
     }
 }
