@@ -229,6 +229,16 @@ impl driver::Device for Noop {
         mode: StorageMode,
         _: driver::Contents,
     ) -> Result<Arc<dyn driver::Buffer>> {
+        // The limit of a buffer is far beyond the memory of most machines.
+        let memory = match mode {
+            StorageMode::Private => None,
+            _ => Some(Memory::zeroed(length).ok_or_else(|| Error::OutOfMemory {
+                device: self.info.name.clone(),
+                requested: length,
+                in_use: self.lock().counts.allocated_bytes as usize,
+                limit: self.info.recommended_working_set,
+            })?),
+        };
         let mut record = self.lock();
         record.counts.allocations += 1;
         record.counts.allocated_bytes += length as u64;
@@ -237,7 +247,7 @@ impl driver::Device for Noop {
             mode,
         });
         Ok(Arc::new(Buffer {
-            memory: (mode != StorageMode::Private).then(|| Memory::zeroed(length)),
+            memory,
             record: self.record.clone(),
         }))
     }
@@ -368,6 +378,10 @@ fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Maximum bytes of a buffer that the host sees. Systems that promise more memory than they have would be brought down by
+/// a larger one.
+const MAX_HOST_BYTES: usize = 16 << 30;
+
 /// Host memory behind a buffer. 16-byte words keep it aligned for every vector type of Metal.
 #[derive(Debug)]
 enum Memory {
@@ -380,12 +394,16 @@ enum Memory {
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn zeroed(length: usize) -> Self {
-        Self::Owned(
-            (0..length.div_ceil(16))
-                .map(|_| std::cell::UnsafeCell::new(0))
-                .collect(),
-        )
+    /// Memory of zeros; `None` if there is not enough.
+    fn zeroed(length: usize) -> Option<Self> {
+        if length > MAX_HOST_BYTES {
+            return None;
+        }
+        let count = length.div_ceil(16);
+        let mut words = Vec::new();
+        words.try_reserve_exact(count).ok()?;
+        words.resize_with(count, || std::cell::UnsafeCell::new(0));
+        Some(Self::Owned(words.into_boxed_slice()))
     }
 }
 

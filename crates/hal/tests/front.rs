@@ -1,5 +1,7 @@
 //! The safe front: validation, recording and waiting, on devices that run nothing.
 
+#[path = "front/hostile.rs"]
+mod hostile;
 #[path = "front/launch.rs"]
 mod launch_reuse;
 #[path = "front/manual_driver.rs"]

@@ -113,7 +113,7 @@ pub(super) struct Epilogue<'a> {
     pub(super) stepwise: bool,
 }
 
-/// EpilogueActivation of an epilogue; the numbers are those of `matmul.h`.
+/// Activation of an epilogue; the numbers are those of `matmul.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EpilogueActivation {
     None = 0,

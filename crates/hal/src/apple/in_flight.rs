@@ -25,7 +25,7 @@ use crate::submission::{Completed, Completion, LogLine};
 /// Maximum bytes that a submission's kernels may log.
 const MAX_LOG_BYTES: isize = 1 << 20;
 
-/// InFlightState of a submission in flight, shared by its command buffers.
+/// State of a submission in flight, shared by its command buffers.
 #[derive(Debug)]
 pub(super) struct InFlight {
     completion: Arc<Completion>,

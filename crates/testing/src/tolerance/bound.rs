@@ -26,6 +26,13 @@ pub const F32_RUNNING_SUM: f32 = 1e-4;
 /// Elementwise functions and sums of a few terms in `f32`, relative to the result or 1: 8 · 2⁻²³.
 pub const F32_FEW_STEPS: f64 = 1e-6;
 
+/// Sums of four `f32` between -2 and 2 in two orders, absolute: 80 · 2⁻²³.
+pub const F32_FOUR_TERMS: f32 = 1e-5;
+
+/// A softmax written as a kernel of the caller, in `f32`, relative to the result: MSL's own `exp`, which may be off by 4
+/// units in the last place, a sum in an order that is not known, and a quotient; 34 · 2⁻²³.
+pub const F32_CUSTOM_SOFTMAX: f64 = 4e-6;
+
 /// One elementwise function of `f32`, relative to the result or 1: four units in the last place, twice the largest bound
 /// of the functions that are compared so.
 pub const F32_FUNCTION: f64 = 4.0 * f32::EPSILON as f64;
