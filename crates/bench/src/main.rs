@@ -10,6 +10,7 @@ mod metal;
 mod opencl;
 mod ops;
 mod pool;
+mod program;
 mod replay;
 mod report;
 #[cfg(target_os = "linux")]
@@ -51,6 +52,8 @@ enum Suite {
     Pool(pool::Options),
     /// Compare replays of compiled functions with evaluations: host time per launch, small functions on the CPU.
     Replay(replay::Options),
+    /// Compare programs on the CPU with the same chain of tensor ops and with the interpreter.
+    Program(program::Options),
     /// Run our side of `ops` and `llm`: answer requests on standard input.
     #[command(hide = true)]
     Worker {
@@ -83,6 +86,7 @@ fn main() -> anyhow::Result<()> {
         Suite::Ops(options) => ops::run(&options, arguments.rounds, command),
         Suite::Llm(options) => llm::run(&options, arguments.rounds, command),
         Suite::Pool(options) => pool::run(&options, arguments.rounds.unwrap_or(51), &command),
+        Suite::Program(options) => program::run(&options, arguments.rounds.unwrap_or(51), &command),
         Suite::Worker { exact } => ops::serve(exact),
         Suite::Busy => llm::load::busy(),
     }

@@ -4,6 +4,6 @@
 pub(crate) const CACHE_LINE_BYTES: usize = 64;
 
 /// A cache line.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct CacheLine([u8; CACHE_LINE_BYTES]);

@@ -9,6 +9,7 @@ mod index;
 pub(crate) mod map;
 pub(crate) mod math;
 pub mod pool;
+pub(crate) mod program;
 mod radix;
 mod region;
 pub(crate) mod replay;

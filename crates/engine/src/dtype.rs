@@ -239,6 +239,17 @@ macro_rules! element {
 element!(bool => Bool, u8 => U8, u16 => U16, u32 => U32, u64 => U64, i8 => I8, i16 => I16, i32 => I32,
     i64 => I64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64);
 
+/// Rounds `x` to odd: an inexact value becomes the one of its two `f32` neighbours whose last bit is 1, which is never
+/// a tie between two narrower floats.
+#[inline(always)]
+pub(crate) fn round_to_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let back = f64::from(nearest);
+    let bits = nearest.to_bits();
+    let towards_zero = bits.wrapping_sub(u32::from(back.abs() > x.abs()));
+    f32::from_bits(if back == x { bits } else { towards_zero | 1 })
+}
+
 /// Evaluates an expression with the Rust type of a [`DType`]; `bool` becomes `u8`, which kernels know to be 0 or 1.
 ///
 /// `with_type!(dtype, T => body)` covers all types. `floats`, `ints` (with bool) or `numbers` (without bool) before the

@@ -12,6 +12,7 @@
 //! | `builder.rs` | a method for every instruction, with labels and loops |
 //! | `value.rs` | the meaning of every instruction on values: the definition that executors are compared with |
 //! | `interpreter.rs`, `launch.rs`, `memory.rs` | the reference executor: one lane and one instruction at a time |
+//! | `host.rs`, `tensor_op.rs` | instructions that run once per launch |
 //! | `verify.rs` | what a program must satisfy to be compiled: register types at every point |
 //! | `lower.rs` | the passes of compilers, in order: |
 //! | `inline.rs`, `flow.rs`, `liveness.rs` | basic blocks with calls inlined; orders, dominators, dataflow; what is live |
@@ -21,8 +22,9 @@
 //! | `uniform.rs` | barriers: divergent branches, and lanes that end early |
 //! | `compiled.rs`, `device_memory.rs` | programs compiled for a device, and the memory there that they read and write |
 //!
-//! Nothing here knows a device. [`Program::validate`] checks what any executor needs, labels and operand ranges;
-//! [`Program::verify`] checks what a compiler needs besides.
+//! [`Interpreter`] defines what a program means, and [`CpuExecutor`] runs it fast. Nothing here knows a device.
+//! [`Program::validate`] checks what any executor needs, labels and operand ranges; [`Program::verify`] checks what a compiler
+//! needs besides.
 //!
 //! ```
 //! use bessemer::program::Program;
@@ -42,16 +44,17 @@
 //! ```
 
 pub(crate) mod access;
-mod atlas;
+pub(crate) mod atlas;
 mod binary;
 mod builder;
 mod compiled;
 pub(crate) mod device_memory;
 mod error;
 pub(crate) mod flow;
+pub(crate) mod host;
 mod inline;
 mod instruction;
-mod interpreter;
+pub(crate) mod interpreter;
 mod irreducible;
 pub(crate) mod known;
 mod launch;
@@ -65,12 +68,13 @@ pub(crate) mod structure;
 mod tensor_op;
 mod text;
 mod uniform;
-mod value;
+pub(crate) mod value;
 mod verify;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use crate::dispatch::program::CpuExecutor;
 pub use atlas::{BOUNDARY_BYTES, CLASSES};
 pub use builder::Builder;
 pub use compiled::CompiledProgram;
@@ -79,7 +83,7 @@ pub use error::{Fault, FaultKind, ProgramError, Result};
 pub use instruction::{Category, Instruction};
 pub use interpreter::{Interpreter, Outcome};
 pub use launch::{BlockDim, ExecutionParams, GridDim, LaunchConfig, SharedMemory};
-pub use memory::{BufferMemory, Memory};
+pub use memory::{BufferBytes, BufferMemory, Memory, MemoryView};
 pub use operand::{
     Address, BinaryOperation, Condition, MapOperation, MemoryScope, Operand, Predicate,
     ReduceOperation, Register, RegisterSpan,
@@ -89,7 +93,7 @@ pub use value::Value;
 pub use verify::RegisterTypes;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Maximum number of instructions of a program.
 pub const MAX_INSTRUCTIONS: usize = 1 << 16;

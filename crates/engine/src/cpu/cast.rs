@@ -11,6 +11,7 @@ use super::map::{Args, ElementwiseKernel, map};
 use super::math::half::Half;
 use super::simd::Isa;
 use crate::dispatch::{Input, Output};
+use crate::dtype::round_to_odd;
 use crate::ops::cast::Cast;
 use crate::ops::fused::Action;
 use crate::{DType, Result};
@@ -71,25 +72,14 @@ pub(crate) fn kernel(from: DType, to: DType) -> ElementwiseKernel {
 /// that rounding it again is the same as rounding once.
 pub(crate) fn narrowing(from: DType) -> ElementwiseKernel {
     match from {
-        DType::U32 => map!(u32 => f32, |x| odd(f64::from(x))),
-        DType::I32 => map!(i32 => f32, |x| odd(f64::from(x))),
-        DType::U64 => map!(u64 => f32, |x| odd(x as f64)),
-        DType::I64 => map!(i64 => f32, |x| odd(x as f64)),
-        DType::F64 => map!(f64 => f32, |x| odd(x)),
+        DType::U32 => map!(u32 => f32, |x| round_to_odd(f64::from(x))),
+        DType::I32 => map!(i32 => f32, |x| round_to_odd(f64::from(x))),
+        DType::U64 => map!(u64 => f32, |x| round_to_odd(x as f64)),
+        DType::I64 => map!(i64 => f32, |x| round_to_odd(x as f64)),
+        DType::F64 => map!(f64 => f32, |x| round_to_odd(x)),
         DType::F32 => copy,
         _ => to_f32(from),
     }
-}
-
-/// Rounds `x` to odd: an inexact value becomes the one of its two `f32` neighbours whose last bit is 1, which is never
-/// a tie between two narrower floats.
-#[inline(always)]
-fn odd(x: f64) -> f32 {
-    let nearest = x as f32;
-    let back = f64::from(nearest);
-    let bits = nearest.to_bits();
-    let towards_zero = bits.wrapping_sub(u32::from(back.abs() > x.abs()));
-    f32::from_bits(if back == x { bits } else { towards_zero | 1 })
 }
 
 fn to_f32(from: DType) -> ElementwiseKernel {

@@ -15,7 +15,7 @@ const PAGE_BYTES: u64 = 256;
 const CLASS_BYTES: u64 = PAGES as u64 * PAGE_BYTES;
 
 /// Number of phases of a lane.
-pub(super) const PHASES: u32 = 768;
+pub(crate) const PHASES: u32 = 768;
 
 /// Quotient and remainder of a class.
 fn split(class: u8) -> Result<(u8, u8), FaultKind> {
@@ -26,23 +26,23 @@ fn split(class: u8) -> Result<(u8, u8), FaultKind> {
     }
 }
 
-pub(super) fn mirror(class: u8) -> Result<u8, FaultKind> {
+pub(crate) fn mirror(class: u8) -> Result<u8, FaultKind> {
     let (q, r) = split(class)?;
     Ok(3 * (q ^ 1) + r)
 }
 
-pub(super) const fn is_unity(class: u8) -> bool {
+pub(crate) const fn is_unity(class: u8) -> bool {
     matches!(class, 1 | 4)
 }
 
 /// Number of neighbours: 6 if the remainder is 1, otherwise 5.
-pub(super) fn degree(class: u8) -> Result<u32, FaultKind> {
+pub(crate) fn degree(class: u8) -> Result<u32, FaultKind> {
     let (_, r) = split(class)?;
     Ok(if r == 1 { 6 } else { 5 })
 }
 
 /// A neighbour by index; 0 from the degree on.
-pub(super) fn neighbour(class: u8, index: u8) -> Result<u8, FaultKind> {
+pub(crate) fn neighbour(class: u8, index: u8) -> Result<u8, FaultKind> {
     let (q, r) = split(class)?;
     Ok(match (index, r) {
         (0..=3, _) => 3 * (q ^ (16 >> index)) + r,
@@ -54,12 +54,40 @@ pub(super) fn neighbour(class: u8, index: u8) -> Result<u8, FaultKind> {
 }
 
 /// Offset of a byte in the boundary pool.
-pub(super) fn boundary_offset(class: u8, page: u8, byte: u8) -> Result<u64, FaultKind> {
+pub(crate) fn boundary_offset(class: u8, page: u8, byte: u8) -> Result<u64, FaultKind> {
     split(class)?;
     if page >= PAGES {
         return Err(FaultKind::InvalidBoundaryCoordinates { page, byte });
     }
     Ok(u64::from(class) * CLASS_BYTES + u64::from(page) * PAGE_BYTES + u64::from(byte))
+}
+
+/// What the lanes of a block accumulate, by class.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resonance(Option<Box<[f64; CLASSES as usize]>>);
+
+impl Resonance {
+    /// Adds to a class.
+    pub(crate) fn add(&mut self, class: u8, value: f64) -> Result<(), FaultKind> {
+        let sums = self
+            .0
+            .get_or_insert_with(|| Box::new([0.0; CLASSES as usize]));
+        let sum = sums.get_mut(usize::from(class));
+        *sum.ok_or(FaultKind::InvalidClassIndex(class))? += value;
+        Ok(())
+    }
+
+    /// Returns `true` if nothing was added.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Adds the sums of the block to those of the launch.
+    pub(crate) fn add_to(&self, total: &mut [f64]) {
+        for (total, sum) in total.iter_mut().zip(self.0.iter().flat_map(|b| b.iter())) {
+            *total += sum;
+        }
+    }
 }
 
 #[cfg(test)]

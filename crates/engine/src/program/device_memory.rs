@@ -5,7 +5,9 @@ use std::collections::btree_map::Entry;
 
 use super::BOUNDARY_BYTES;
 use super::error::{FaultKind, Result};
-use super::memory::{MAX_POOL_BYTES, Memory, buffer_fault, pool_fault, range};
+use super::memory::{
+    BufferBytes, MAX_POOL_BYTES, Memory, MemoryView, buffer_fault, pool_fault, range,
+};
 use crate::device::Placement;
 use crate::storage::Storage;
 use crate::{DType, Device, IntoShape, Shape, Tensor};
@@ -362,6 +364,20 @@ fn write(
     Ok(found.is_some())
 }
 
+/// The bytes of a storage that the host may write.
+fn bytes_mut<'s>(storage: &'s mut Storage, device: &Device) -> Result<&'s mut [u8]> {
+    storage.make_unique(device, OP)?;
+    storage.ready(OP)?;
+    storage.bytes_mut().ok_or_else(|| {
+        let unsupported = crate::Error::Unsupported {
+            op: OP,
+            what: "bytes that the host writes".to_owned(),
+            device: device.name().to_owned(),
+        };
+        unsupported.into()
+    })
+}
+
 impl Memory for DeviceMemory {
     fn read(&self, handle: u64, offset: u64, bytes: &mut [u8]) -> Result<(), FaultKind> {
         let storage = self.buffer(handle)?;
@@ -410,6 +426,23 @@ impl Memory for DeviceMemory {
         self.last_pool = next;
         self.pools.insert(self.last_pool, pool);
         Ok(self.last_pool)
+    }
+
+    fn view(&mut self, may_write: &dyn Fn(u64) -> bool) -> Result<MemoryView<'_>> {
+        let mut view = MemoryView::default();
+        for (&handle, storage) in &mut self.buffers {
+            let bytes = if may_write(handle) {
+                BufferBytes::Exclusive(bytes_mut(storage, &self.device)?)
+            } else {
+                storage.ready(OP)?;
+                BufferBytes::Shared(storage.bytes())
+            };
+            view.buffers.push((handle, bytes));
+        }
+        for (&handle, storage) in &mut self.pools {
+            view.pools.push((handle, bytes_mut(storage, &self.device)?));
+        }
+        Ok(view)
     }
 
     fn free_pool(&mut self, handle: u64) -> Result<(), FaultKind> {

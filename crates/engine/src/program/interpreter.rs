@@ -8,29 +8,47 @@
 mod step;
 
 use self::step::{Context, Step};
+use super::atlas::Resonance;
 use super::error::{Fault, FaultKind, ProgramError, Result};
 use super::instruction::Instruction;
-use super::launch::ExecutionParams;
+use super::launch::{ExecutionParams, LaunchConfig};
 use super::memory::Memory;
 use super::operand::{Operand, Predicate, Register};
 use super::value::Value;
-use super::{CLASSES, Program, tensor_op};
+use super::{CLASSES, Program, host};
 use crate::DType;
 
 /// What a launch leaves besides the memory it wrote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Sums of `res_accum` by class.
+    /// Sums of `res_accum` by class: those of each block, added in the order of blocks.
     pub resonance: Vec<f64>,
     /// Faults, in the order in which they happened; the first thousand.
     pub faults: Vec<Fault>,
 }
 
+impl Outcome {
+    pub(crate) fn new() -> Self {
+        Self {
+            resonance: vec![0.0; usize::from(CLASSES)],
+            faults: Vec::new(),
+        }
+    }
+
+    /// Fails with the first fault.
+    pub(crate) fn check(self) -> Result<Self> {
+        match self.faults.first() {
+            Some(fault) => Err(fault.clone().into()),
+            None => Ok(self),
+        }
+    }
+}
+
 /// Maximum number of faults that an [`Outcome`] keeps.
-const MAX_FAULTS: usize = 1000;
+pub(crate) const MAX_FAULTS: usize = 1000;
 
 /// Maximum depth of calls.
-const MAX_CALLS: usize = 256;
+pub(crate) const MAX_CALLS: usize = 256;
 
 /// Runs a program one instruction at a time.
 #[derive(Clone, Debug)]
@@ -46,7 +64,7 @@ pub struct Interpreter<'p> {
 }
 
 /// Number of instructions of a lane after which it is stopped.
-const STEP_LIMIT: u64 = 1 << 28;
+pub(crate) const STEP_LIMIT: u64 = 1 << 28;
 
 /// Maximum size of the registers of all lanes that are kept at a time, in bytes.
 const MAX_LANE_BYTES: u64 = 1 << 30;
@@ -89,7 +107,7 @@ impl<'p> Interpreter<'p> {
             targets: program.instructions.iter().map(label).collect(),
             slots,
             slot_count,
-            runs_once_per_launch: program.instructions.iter().any(runs_once),
+            runs_once_per_launch: program.instructions.iter().any(host::runs_once),
             step_limit: STEP_LIMIT,
         })
     }
@@ -101,16 +119,28 @@ impl<'p> Interpreter<'p> {
         self
     }
 
+    /// Checks whether a launch can run.
+    ///
+    /// # Errors
+    /// [`ProgramError::InvalidLaunch`].
+    pub(crate) fn check(&self, config: &LaunchConfig) -> Result<()> {
+        config.validate()?;
+        let lanes = config.blocks() * config.block_lanes();
+        let bytes = lanes.saturating_mul((self.slot_count * size_of::<Option<Value>>()) as u64);
+        if self.runs_once_per_launch && bytes > MAX_LANE_BYTES {
+            return Err(ProgramError::InvalidLaunch(format!(
+                "{lanes} lanes are too many for a program with instructions that run once per launch"
+            )));
+        }
+        Ok(())
+    }
+
     /// Runs the program, and fails with the first fault. What lanes wrote before, and what other lanes wrote, stays.
     ///
     /// # Errors
     /// [`ProgramError::Fault`], [`ProgramError::InvalidLaunch`].
     pub fn run(&self, params: &ExecutionParams, memory: &mut dyn Memory) -> Result<Outcome> {
-        let outcome = self.run_to_end(params, memory)?;
-        match outcome.faults.first() {
-            Some(fault) => Err(fault.clone().into()),
-            None => Ok(outcome),
-        }
+        self.run_to_end(params, memory)?.check()
     }
 
     /// Runs the program and reports faults in the outcome: a lane that faults ends, and the others continue.
@@ -119,23 +149,13 @@ impl<'p> Interpreter<'p> {
     /// [`ProgramError::InvalidLaunch`].
     pub fn run_to_end(&self, params: &ExecutionParams, memory: &mut dyn Memory) -> Result<Outcome> {
         let config = &params.launch_config;
-        config.validate()?;
+        self.check(config)?;
         let mut launch = Launch {
             interpreter: self,
             memory,
-            outcome: Outcome {
-                resonance: vec![0.0; usize::from(CLASSES)],
-                faults: Vec::new(),
-            },
+            outcome: Outcome::new(),
         };
         if self.runs_once_per_launch {
-            let lanes = config.blocks() * config.block_lanes();
-            let bytes = lanes.saturating_mul((self.slot_count * size_of::<Option<Value>>()) as u64);
-            if bytes > MAX_LANE_BYTES {
-                return Err(ProgramError::InvalidLaunch(format!(
-                    "{lanes} lanes are too many for a program with instructions that run once per launch"
-                )));
-            }
             let mut blocks: Vec<_> = (0..config.blocks())
                 .map(|number| BlockState::new(self, params, number))
                 .collect();
@@ -147,21 +167,18 @@ impl<'p> Interpreter<'p> {
                     break;
                 }
             }
+            for block in &blocks {
+                block.resonance.add_to(&mut launch.outcome.resonance);
+            }
         } else {
             for number in 0..config.blocks() {
-                launch.run_block(&mut BlockState::new(self, params, number));
+                let mut block = BlockState::new(self, params, number);
+                launch.run_block(&mut block);
+                block.resonance.add_to(&mut launch.outcome.resonance);
             }
         }
         Ok(launch.outcome)
     }
-}
-
-/// Returns `true` for instructions that run once per launch.
-pub(super) fn runs_once(instruction: &Instruction) -> bool {
-    matches!(
-        instruction,
-        Instruction::PoolAlloc { .. } | Instruction::PoolFree { .. }
-    ) || instruction.category().has_named_operands()
 }
 
 /// What a lane is doing.
@@ -191,6 +208,7 @@ struct BlockState {
     number: u64,
     lanes: Vec<Lane>,
     shared: Vec<u8>,
+    resonance: Resonance,
 }
 
 impl BlockState {
@@ -230,6 +248,7 @@ impl BlockState {
             number,
             lanes: (0..config.block_lanes()).map(lane).collect(),
             shared: vec![0; config.shared_memory.size_bytes],
+            resonance: Resonance::default(),
         }
     }
 }
@@ -296,6 +315,7 @@ impl Launch<'_> {
                 launch: self,
                 lane,
                 shared: &mut block.shared,
+                resonance: &mut block.resonance,
                 class,
             };
             match context.step(at, instruction) {
@@ -334,7 +354,7 @@ impl Launch<'_> {
                     return Err(FaultKind::DivergentLaunch);
                 }
             }
-            self.execute_once(instruction, &handles)
+            host::execute(self.memory, instruction, &handles)
         });
         match outcome {
             Ok(result) => {
@@ -355,55 +375,6 @@ impl Launch<'_> {
             }
         }
         true
-    }
-
-    /// Runs an instruction for the whole launch; the result is the handle of a new pool.
-    fn execute_once(
-        &mut self,
-        instruction: &Instruction,
-        handles: &[u64],
-    ) -> Result<Option<u64>, FaultKind> {
-        match instruction {
-            Instruction::PoolAlloc { size, .. } => {
-                return self.memory.allocate_pool(*size).map(Some);
-            }
-            Instruction::PoolFree { .. } => {
-                return self.memory.free_pool(handles[0]).map(|()| None);
-            }
-            _ => {}
-        }
-        let Some(Ok(buffers)) = tensor_op::buffers(instruction) else {
-            return Ok(None);
-        };
-        let mut inputs = Vec::with_capacity(buffers.inputs.len());
-        for (&handle, (_, count)) in handles.iter().zip(&buffers.inputs) {
-            inputs.push(self.read_f32(handle, *count)?);
-        }
-        let bytes = buffers.output.1 * size_of::<f32>();
-        let output = handles[buffers.inputs.len()];
-        // An output that is too short is found before anything is computed.
-        if let Some(last) = bytes.checked_sub(1) {
-            self.memory.read(output, last as u64, &mut [0])?;
-        }
-        let result = tensor_op::compute(instruction, &inputs)?;
-        let bytes: Vec<u8> = result.iter().flat_map(|x| x.to_le_bytes()).collect();
-        self.memory.write(output, 0, &bytes)?;
-        Ok(None)
-    }
-
-    /// The first `count` elements of a buffer.
-    fn read_f32(&self, handle: u64, count: usize) -> Result<Vec<f64>, FaultKind> {
-        let bytes = count * size_of::<f32>();
-        if let Some(last) = bytes.checked_sub(1) {
-            self.memory.read(handle, last as u64, &mut [0])?;
-        }
-        let mut all = vec![0; bytes];
-        self.memory.read(handle, 0, &mut all)?;
-        let chunks = all.as_chunks::<4>().0;
-        Ok(chunks
-            .iter()
-            .map(|&b| f64::from(f32::from_le_bytes(b)))
-            .collect())
     }
 }
 
@@ -431,19 +402,13 @@ impl Interpreter<'_> {
         lane.registers[self.slot(register)] = Some(value);
     }
 
-    /// Handles that an instruction reads when it runs once: inputs, then the output. Buffers of tensor instructions come in the
-    /// order of [`tensor_op::buffers`].
+    /// Handles that an instruction reads when it runs once: inputs, then the output.
     fn handles(&self, lane: &Lane, instruction: &Instruction) -> Result<Vec<u64>, FaultKind> {
-        let registers: Vec<Register> = match (instruction, tensor_op::buffers(instruction)) {
-            (_, Some(Ok(buffers))) => {
-                let inputs = buffers.inputs.iter().map(|(register, _)| *register);
-                inputs.chain([buffers.output.0]).collect()
-            }
-            (Instruction::PoolFree { handle }, _) => vec![*handle],
-            _ => Vec::new(),
-        };
         let handle = |register| Ok(self.read(lane, register, DType::U64)?.bits());
-        registers.into_iter().map(handle).collect()
+        host::handle_registers(instruction)
+            .into_iter()
+            .map(handle)
+            .collect()
     }
 }
 

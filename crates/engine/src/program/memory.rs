@@ -42,6 +42,41 @@ pub trait Memory {
     /// # Errors
     /// [`FaultKind::InvalidPoolHandle`].
     fn free_pool(&mut self, handle: u64) -> Result<(), FaultKind>;
+
+    /// Borrows the bytes of every buffer and pool, for executors that run lanes in parallel; those of buffers that
+    /// `may_write` selects by handle exclusively.
+    ///
+    /// # Errors
+    /// [`ProgramError::Device`](super::ProgramError::Device) if the host cannot access the bytes.
+    fn view(&mut self, may_write: &dyn Fn(u64) -> bool) -> Result<MemoryView<'_>>;
+}
+
+/// The bytes of every buffer and pool of a [`Memory`], by handle. Handles are distinct.
+#[derive(Debug, Default)]
+pub struct MemoryView<'m> {
+    /// Buffers.
+    pub buffers: Vec<(u64, BufferBytes<'m>)>,
+    /// Pools.
+    pub pools: Vec<(u64, &'m mut [u8])>,
+}
+
+/// The bytes of a buffer.
+#[derive(Debug)]
+pub enum BufferBytes<'m> {
+    /// They are only read.
+    Shared(&'m [u8]),
+    /// They may be written.
+    Exclusive(&'m mut [u8]),
+}
+
+impl BufferBytes<'_> {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Exclusive(bytes) => bytes,
+        }
+    }
 }
 
 /// Buffers and pools in host memory.
@@ -143,6 +178,19 @@ impl Memory for BufferMemory {
             .remove(&handle)
             .map(|_| ())
             .ok_or(FaultKind::InvalidPoolHandle(handle))
+    }
+
+    fn view(&mut self, _: &dyn Fn(u64) -> bool) -> Result<MemoryView<'_>> {
+        let buffers = self.buffers.iter_mut();
+        let pools = self.pools.iter_mut();
+        Ok(MemoryView {
+            buffers: buffers
+                .map(|(&handle, bytes)| (handle, BufferBytes::Exclusive(bytes)))
+                .collect(),
+            pools: pools
+                .map(|(&handle, bytes)| (handle, bytes.as_mut_slice()))
+                .collect(),
+        })
     }
 }
 

@@ -20,7 +20,7 @@ impl Register {
     pub const GLOBAL_LANE_ID: Self = Self(255);
 
     /// Registers with names, their types and what they hold at the start.
-    pub(super) const SPECIAL: [(Self, &'static str, DType); 4] = [
+    pub(crate) const SPECIAL: [(Self, &'static str, DType); 4] = [
         (Self::LANE_IDX_X, "lane", DType::U32),
         (Self::BLOCK_IDX_X, "block", DType::U32),
         (Self::BLOCK_DIM_X, "block_dim", DType::U32),

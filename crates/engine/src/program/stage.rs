@@ -2,8 +2,8 @@
 
 use super::error::{ProgramError, Result};
 use super::flow::{Action, BlockId, End, Flow, FlowBlock};
+use super::host::runs_once;
 use super::instruction::Instruction;
-use super::interpreter::runs_once;
 use super::known::{self, Known, Origin};
 use super::liveness::{self, LiveSet};
 use super::operand::Register;

@@ -110,7 +110,7 @@ impl OperandReader for RandomOperands<'_> {
 }
 
 /// A valid program: random instructions, those that are not valid left out.
-pub(super) fn random_program(numbers: &[u64], len: usize) -> Program {
+pub(crate) fn random_program(numbers: &[u64], len: usize) -> Program {
     let labels = 3;
     let mut operands = RandomOperands {
         numbers: numbers.iter().cycle(),
@@ -133,7 +133,7 @@ pub(super) fn random_program(numbers: &[u64], len: usize) -> Program {
 }
 
 /// One valid instruction of every row of the table.
-pub(super) fn every_instruction() -> Program {
+pub(crate) fn every_instruction() -> Program {
     let mut program = Program::new();
     program.labels.insert("L0".to_owned(), 0);
     for &(opcode, mnemonic, _) in Instruction::TABLE {

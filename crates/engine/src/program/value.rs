@@ -1,7 +1,8 @@
 //! What instructions compute, on single values. Executors are compared with these functions.
 //!
 //! Integers wrap. `f16` and `bf16` are computed in `f32` and rounded once. Elementary functions are computed in `f64` and
-//! rounded once, so they are within one unit in the last place of the exact result.
+//! rounded once, so they are within one unit in the last place of the exact result. Of two equal values, minimum and maximum
+//! are the first, which matters to zeros only.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use half::{bf16, f16};
 use super::error::FaultKind;
 use super::operand::{BinaryOperation, Condition, MapOperation, ReduceOperation};
 use crate::DType;
-use crate::dtype::with_type;
+use crate::dtype::{round_to_odd, with_type};
 
 /// A value of a register: a type and bits, zero-extended to 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +70,11 @@ impl Value {
     /// Bytes of the value, little-endian.
     pub(super) fn to_bytes(self) -> ([u8; 8], usize) {
         (self.bits.to_le_bytes(), self.dtype.size())
+    }
+
+    /// The value of an integer type.
+    pub(crate) fn to_i128(self) -> Option<i128> {
+        with_type!(self.dtype, T => T::of(self.bits).as_i128())
     }
 
     /// The value as an `f64`: exact, except for large integers.
@@ -207,10 +213,12 @@ macro_rules! float {
                 $from($wide::mul_add($to(self), $to(b), $to(c)))
             }
             fn min(self, other: Self) -> Self {
-                $from($wide::min($to(self), $to(other)))
+                let (a, b) = ($to(self), $to(other));
+                $from(if b < a || a.is_nan() { b } else { a })
             }
             fn max(self, other: Self) -> Self {
-                $from($wide::max($to(self), $to(other)))
+                let (a, b) = ($to(self), $to(other));
+                $from(if b > a || a.is_nan() { b } else { a })
             }
             fn abs(self) -> Self {
                 $from($to(self).abs())
@@ -224,8 +232,13 @@ macro_rules! float {
 
 float!(f64, u64, f64, f64::from, f64::from, f64::from);
 float!(f32, u32, f32, f32::from, f32::from, |v: f64| v as Self);
-float!(f16, u16, f32, Self::to_f32, Self::from_f32, f16::from_f64);
-float!(bf16, u16, f32, Self::to_f32, Self::from_f32, bf16::from_f64);
+// `from_f64` of these types rounds twice on some targets.
+float!(f16, u16, f32, Self::to_f32, Self::from_f32, |v| {
+    f16::from_f32(round_to_odd(v))
+});
+float!(bf16, u16, f32, Self::to_f32, Self::from_f32, |v| {
+    bf16::from_f32(round_to_odd(v))
+});
 
 /// A function of one value of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use super::{Lane, Launch, MAX_CALLS, Status};
 use crate::DType;
-use crate::program::atlas;
+use crate::program::atlas::{self, Resonance};
 use crate::program::error::FaultKind;
 use crate::program::instruction::Instruction;
 use crate::program::operand::{Address, Predicate, Register, RegisterSpan};
@@ -21,6 +21,7 @@ pub(super) struct Context<'c, 'l> {
     pub(super) launch: &'c mut Launch<'l>,
     pub(super) lane: &'c mut Lane,
     pub(super) shared: &'c mut [u8],
+    pub(super) resonance: &'c mut Resonance,
     pub(super) class: u8,
 }
 
@@ -453,8 +454,7 @@ impl Context<'_, '_> {
             I::ResAccum { class, value } => {
                 let class = self.read_u8(class)?;
                 let value = f64::from_bits(self.read(value, DType::F64)?.bits());
-                let sum = self.launch.outcome.resonance.get_mut(usize::from(class));
-                *sum.ok_or(FaultKind::InvalidClassIndex(class))? += value;
+                self.resonance.add(class, value)?;
                 Ok(Step::Next)
             }
             I::BoundMap {
