@@ -12,7 +12,7 @@ use bessemer_hal::{ConstantValue, FunctionConstants, Size};
 use super::definition::{Definition, KernelText, Role};
 use super::grid::GridRequest;
 use super::launch::KernelResult;
-use super::signature::Signature;
+use super::signature::{Signature, SignatureCache};
 use super::whole_source::{ArgumentSlots, constant_index};
 use super::{BoundTensor, CustomLaunch, CustomOp, CustomOutput};
 use crate::device::Placement;
@@ -33,6 +33,7 @@ const THREADGROUP_MEMORY_ALIGNMENT_BYTES: usize = 16;
 #[must_use = "nothing is recorded until `run` is called"]
 pub struct KernelCall {
     definition: Arc<Definition>,
+    signatures: Arc<SignatureCache>,
     pub(super) tensors: Vec<Tensor>,
     scalars: Vec<(String, Scalar)>,
     constants: Vec<(String, Scalar)>,
@@ -65,9 +66,14 @@ struct PreparedCall {
 }
 
 impl KernelCall {
-    pub(super) fn new(definition: Arc<Definition>, tensors: &[&Tensor]) -> Self {
+    pub(super) fn new(
+        definition: Arc<Definition>,
+        signatures: Arc<SignatureCache>,
+        tensors: &[&Tensor],
+    ) -> Self {
         Self {
             definition,
+            signatures,
             tensors: tensors.iter().map(|&t| t.clone()).collect(),
             scalars: Vec::new(),
             constants: Vec::new(),
@@ -209,7 +215,7 @@ impl KernelCall {
     pub fn msl(&self) -> Result<String> {
         let types = self.tensor_types()?;
         Ok(match (self.signature(&types), &self.definition.text) {
-            (Some(signature), _) => signature.text,
+            (Some(signature), _) => signature.text.clone(),
             (None, KernelText::Whole(text) | KernelText::Body(text)) => text.clone(),
         })
     }
@@ -445,7 +451,7 @@ impl KernelCall {
             is_trusted: self.is_trusted,
         };
         let pipeline = compile(metal, &source, constants)?;
-        let slots = match signature {
+        let slots = match &signature {
             Some(_) => ArgumentSlots::declared(definition),
             None => ArgumentSlots::reflected(definition, pipeline.arguments())?,
         };
@@ -455,7 +461,7 @@ impl KernelCall {
             .zip(threadgroup_bytes)
             .collect();
         let grid = self.grid.resolve(op, &pipeline, &threadgroup)?;
-        let inputs = self.inputs(&types, initial, signature.as_ref())?;
+        let inputs = self.inputs(&types, initial, signature.as_deref())?;
         let mut values: Vec<_> = slots.scalars.into_iter().zip(scalars).collect();
         if let Some(signature) = &signature {
             values.extend(signature.arguments(definition, &inputs.layouts)?);
@@ -479,12 +485,12 @@ impl KernelCall {
     }
 
     /// The generated signature of a body.
-    fn signature(&self, types: &[(DType, Shape)]) -> Option<Signature> {
+    fn signature(&self, types: &[(DType, Shape)]) -> Option<Arc<Signature>> {
         let KernelText::Body(body) = &self.definition.text else {
             return None;
         };
         let dtypes: Vec<_> = types.iter().map(|(dtype, _)| *dtype).collect();
-        Some(Signature::new(&self.definition, body, &dtypes))
+        Some(self.signatures.get(&self.definition, body, &dtypes))
     }
 
     /// Rejects a grid without threads, unless there is nothing to compute.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bessemer_hal::msl::Builtin;
 
 use super::KernelCall;
+use super::signature::SignatureCache;
 use crate::{DType, Error, Result, Shape, Tensor};
 
 /// A custom kernel: text in Metal Shading Language and the arguments it takes.
@@ -15,6 +16,7 @@ use crate::{DType, Error, Result, Shape, Tensor};
 #[derive(Clone, Debug)]
 pub struct MetalKernel {
     definition: Arc<Definition>,
+    signatures: Arc<SignatureCache>,
 }
 
 /// Builder of a [`MetalKernel`]: declares its arguments.
@@ -112,7 +114,8 @@ impl MetalKernel {
 
     /// A call with these tensors, one for each input and in-out argument in the order of their declaration.
     pub fn call(&self, tensors: &[&Tensor]) -> KernelCall {
-        KernelCall::new(Arc::clone(&self.definition), tensors)
+        let (definition, signatures) = (Arc::clone(&self.definition), Arc::clone(&self.signatures));
+        KernelCall::new(definition, signatures, tensors)
     }
 }
 
@@ -254,6 +257,7 @@ impl MetalKernelBuilder {
             }),
             None => Ok(MetalKernel {
                 definition: Arc::new(definition),
+                signatures: Arc::default(),
             }),
         }
     }

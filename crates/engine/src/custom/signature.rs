@@ -3,8 +3,9 @@
 //! The text depends on the dtypes only: shapes and strides are arguments. `#line` directives give the body and the header
 //! their own lines, so that messages about them have the lines that the user wrote.
 
-use std::collections::HashSet;
-use std::fmt::Write as _;
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bessemer_hal::msl::Builtin;
 
@@ -16,6 +17,34 @@ use crate::{DType, Error, Layout, MAX_RANK, Result};
 const SIZES_PER_TENSOR: usize = MAX_RANK + 2;
 /// Numbers that `x_strides` of one tensor takes: the offset of the first element, and the strides.
 const STRIDES_PER_TENSOR: usize = MAX_RANK + 1;
+
+/// The signatures of a kernel, by the dtypes of its tensor arguments.
+#[derive(Default)]
+pub(super) struct SignatureCache(Mutex<HashMap<Vec<DType>, Arc<Signature>>>);
+
+impl SignatureCache {
+    /// The signature for these dtypes, generated on first use.
+    pub(super) fn get(
+        &self,
+        definition: &Definition,
+        body: &str,
+        dtypes: &[DType],
+    ) -> Arc<Signature> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(signature) = known.get(dtypes) {
+            return Arc::clone(signature);
+        }
+        let new = Arc::new(Signature::new(definition, body, dtypes));
+        known.insert(dtypes.to_vec(), Arc::clone(&new));
+        new
+    }
+}
+
+impl fmt::Debug for SignatureCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SignatureCache")
+    }
+}
 
 /// The generated text of a body kernel, and what it takes besides the declared arguments.
 pub(super) struct Signature {
@@ -34,7 +63,7 @@ fn words(text: &str) -> HashSet<&str> {
 
 impl Signature {
     /// Generates the text for the dtypes of the tensor arguments.
-    pub(super) fn new(definition: &Definition, body: &str, dtypes: &[DType]) -> Self {
+    fn new(definition: &Definition, body: &str, dtypes: &[DType]) -> Self {
         let header = definition.header.as_deref().unwrap_or_default();
         let named = words(body);
         let in_header = words(header);

@@ -29,9 +29,9 @@ pub(crate) struct CustomSource<'a> {
     pub(crate) is_trusted: bool,
 }
 
-/// The compiled libraries of a device, by text and by whether they were compiled as trusted.
+/// The compiled libraries of a device by text: those without a promise, and those with one.
 #[derive(Default)]
-pub(super) struct CustomLibraries(RwLock<HashMap<(String, bool), Library>>);
+pub(super) struct CustomLibraries([RwLock<HashMap<String, Library>>; 2]);
 
 /// The pipeline of a custom kernel, compiled on first use.
 ///
@@ -52,10 +52,9 @@ pub(crate) fn compile(
 }
 
 fn library(metal: &Arc<Metal>, source: &CustomSource<'_>) -> Result<Library> {
-    let libraries = &metal.custom_libraries.0;
-    let key = (source.text.to_owned(), source.is_trusted);
+    let libraries = &metal.custom_libraries.0[usize::from(source.is_trusted)];
     let known = libraries.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = known.get(&key) {
+    if let Some(library) = known.get(source.text) {
         return Ok(library.clone());
     }
     drop(known);
@@ -82,7 +81,8 @@ fn library(metal: &Arc<Metal>, source: &CustomSource<'_>) -> Result<Library> {
         error => Error::device(source.name, error),
     })?;
     let mut known = libraries.write().unwrap_or_else(PoisonError::into_inner);
-    Ok(known.entry(key).or_insert(library).clone())
+    let text = source.text.to_owned();
+    Ok(known.entry(text).or_insert(library).clone())
 }
 
 /// Records a launch that writes these results; each comes with whether its memory has its previous value.

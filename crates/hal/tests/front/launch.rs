@@ -245,3 +245,19 @@ fn stand_ins_are_rejected_wherever_memory_is_needed() -> Result<()> {
     ));
     Ok(())
 }
+
+#[test]
+fn a_grid_can_be_checked_before_there_are_buffers() {
+    let device = recording();
+    let kernel = pipeline(&device, "k");
+    let builder = || kernel.launch().threadgroup_memory(0, 1024);
+    assert_eq!(builder().check_grid(8, 8), Ok(()));
+    assert_eq!(builder().grid_of((3, 2), 8), Ok(Size::xy(24, 2)));
+    let message = "a threadgroup of 1025×1×1 is larger than the maximum of 1024 threads";
+    assert_eq!(builder().check_grid(8, 1025), Err(launch("k", message)));
+    let message = "a grid of 18446744073709551615×1×1 groups overflows";
+    assert_eq!(builder().grid_of(usize::MAX, 2), Err(launch("k", message)));
+    let message = "33792 bytes of threadgroup memory are more than the maximum of 32768";
+    let too_much = builder().threadgroup_memory(1, 32 << 10);
+    assert_eq!(too_much.check_grid(8, 8), Err(launch("k", message)));
+}
