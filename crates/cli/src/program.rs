@@ -25,7 +25,7 @@ pub(crate) enum ProgramCommand {
     Run(Box<ProgramRunArgs>),
     /// Check a program, and print which executors accept it
     Verify(ProgramVerifyArgs),
-    /// Write the Metal kernels that a program is compiled to
+    /// Write the Metal kernel that a program is compiled to
     Msl(ProgramMslArgs),
     /// Write a program in the binary format
     Asm(AsmArgs),
@@ -46,8 +46,8 @@ pub(crate) struct ProgramRunArgs {
     #[command(flatten)]
     launch: BlockArgs,
     /// Choose the device
-    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu, help_heading = "Device")]
-    device: DeviceArg,
+    #[arg(long, value_enum, default_value_t = ProgramDevice::Cpu, help_heading = "Device")]
+    device: ProgramDevice,
     /// Run on the reference interpreter, which reports the faults of all lanes
     #[arg(long, conflicts_with = "device", help_heading = "Device")]
     interpreter: bool,
@@ -94,7 +94,7 @@ struct BlockArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum DeviceArg {
+enum ProgramDevice {
     /// The CPU
     Cpu,
     /// The system's Metal GPU
@@ -132,6 +132,12 @@ pub(crate) struct ProgramMslArgs {
     file: PathBuf,
     #[command(flatten)]
     launch: BlockArgs,
+    /// Name the kernel [default: after the file]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Write only what was generated, without the headers that it includes; also of programs that need several kernels
+    #[arg(long, conflicts_with = "name")]
+    brief: bool,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
@@ -142,7 +148,8 @@ Examples:
   bessemer program msl vector_add.isa -r r1=1 -r r2=2 -r r3=3 -r r4=1000
   bessemer program msl block_sum.bsmp -r r1=1 -r r2=2 --block 64 --shared 256 -o block_sum.metal
 
-The kernels are for launches with this block and shared memory that set these registers. No Metal device is needed.";
+The kernel is for launches with this block and shared memory that set these registers. The text compiles on its own,
+and begins with what its arguments are. No Metal device is needed.";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{ASM_EXAMPLES}\n\n{}", exit_codes()))]

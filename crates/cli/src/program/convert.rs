@@ -33,10 +33,30 @@ pub(super) fn compile(args: &ProgramMslArgs, out: &mut Out) -> Result<Outcome> {
     let file = ProgramFile::read(&args.file)?;
     let params = args.launch.params(Size::x(1))?;
     let compiled = file.program.compile(&Device::cpu());
-    let text = compiled.and_then(|compiled| compiled.msl(&params));
+    let text = compiled.and_then(|compiled| {
+        if args.brief {
+            return compiled.msl(&params);
+        }
+        let name = args.name.clone().unwrap_or_else(|| kernel_name(&args.file));
+        compiled.msl_library(&name, &params)
+    });
     let text = text.map_err(|e| file.rejection(&e))?;
     write_text(&args.file, args.out.as_deref(), &text, out)?;
     Ok(Outcome::Clean)
+}
+
+/// The name of a kernel after a file.
+fn kernel_name(path: &Path) -> String {
+    let stem = path.file_stem().map(|s| s.to_string_lossy());
+    let mut name: String = stem
+        .unwrap_or_default()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        name.insert_str(0, "program_");
+    }
+    name
 }
 
 /// Writes a text to a file, or to standard output.

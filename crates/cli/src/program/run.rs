@@ -10,7 +10,7 @@ use bessemer::{DType, Device};
 use serde_json::{Value, json};
 
 use super::file::{Problem, ProgramFile};
-use super::{DeviceArg, ProgramRunArgs};
+use super::{ProgramDevice, ProgramRunArgs};
 use crate::array;
 use crate::failure::{Outcome, Usage};
 use crate::msl::format::write_json;
@@ -175,11 +175,11 @@ fn results(
     inputs.iter().map(array).collect()
 }
 
-fn open(device: DeviceArg) -> Result<Device> {
+fn open(device: ProgramDevice) -> Result<Device> {
     Ok(match device {
-        DeviceArg::Cpu => Device::cpu(),
-        DeviceArg::Metal => Device::metal()?,
-        DeviceArg::Soft => Device::software()?,
+        ProgramDevice::Cpu => Device::cpu(),
+        ProgramDevice::Metal => Device::metal()?,
+        ProgramDevice::Soft => Device::software()?,
     })
 }
 

@@ -21,7 +21,7 @@ const VECTOR_ADD: &str = "--grid 3 --block 4 --register r1=1 --register r2=2 --r
 
 #[test]
 fn a_program_runs_on_the_given_buffers() {
-    for executor in ["", "--device cpu", "--interpreter"] {
+    for executor in ["", "--device cpu", "--device soft", "--interpreter"] {
         runs_on_the_given_buffers(executor);
     }
 }
@@ -50,15 +50,17 @@ fn lanes_of_a_block_share_memory() {
     let test_dir = TestDir::new();
     let values: Vec<f32> = (0..128_u8).map(f32::from).collect();
     test_dir.write("in.npy", &npy("128,", &values));
-    let json = test_dir
-        .bessemer(&format!(
-            "program run {} --grid 2 --block 64 --shared 256 --register r1=1 --register r2=2 \
-             --buffer 1=in.npy --buffer 2=zeros:f32:2 --print 2 --json",
-            program_example("block_sum.isa")
-        ))
-        .exits(0)
-        .json();
-    assert_eq!(json["values"]["2"], json!([2016.0, 6112.0]));
+    for device in ["cpu", "soft"] {
+        let json = test_dir
+            .bessemer(&format!(
+                "program run {} --grid 2 --block 64 --shared 256 --register r1=1 --register r2=2 \
+                 --buffer 1=in.npy --buffer 2=zeros:f32:2 --print 2 --device {device} --json",
+                program_example("block_sum.isa")
+            ))
+            .exits(0)
+            .json();
+        assert_eq!(json["values"]["2"], json!([2016.0, 6112.0]), "{device}");
+    }
 }
 
 #[test]
@@ -89,12 +91,14 @@ fn a_fault_names_the_line_and_the_lane_and_keeps_what_was_written() {
     let line = "--grid 1 --block 4 --buffer 1=in.bin:i32 --buffer 2=fill:i32:4:-1 --print 2";
     let values = [1_i32, 2, 0, 4].map(i32::to_le_bytes).concat();
     test_dir.write("in.bin", &values);
-    let result = test_dir.bessemer(&format!("program run divide.isa {line}"));
-    let result = result.exits(3);
-    let at = "divide.isa:6:5: fault: instruction 4, lane 2: division by zero\n";
-    assert!(result.stdout.starts_with(at), "{result:?}");
-    assert!(result.stdout.contains(": 12 6 -1 3\n"), "{result:?}");
-    assert!(result.stdout.ends_with("1 fault\n"), "{result:?}");
+    for executor in ["--device cpu", "--device soft", "--interpreter"] {
+        let result = test_dir.bessemer(&format!("program run divide.isa {line} {executor}"));
+        let result = result.exits(3);
+        let at = "divide.isa:6:5: fault: instruction 4, lane 2: division by zero\n";
+        assert!(result.stdout.starts_with(at), "{result:?}");
+        assert!(result.stdout.contains(": 12 6 -1 3\n"), "{result:?}");
+        assert!(result.stdout.ends_with("1 fault\n"), "{result:?}");
+    }
     let json = test_dir
         .bessemer(&format!("program run divide.isa {line} --json"))
         .exits(3)
@@ -259,12 +263,76 @@ fn verify_says_which_executor_refuses_the_program_and_where() {
     let test_dir = TestDir::new();
     let example = program_example("vector_add.isa");
     let line = format!("program verify {example} -r r1=1 -r r2=2 -r r3=3");
-    let result = test_dir.bessemer(&format!("{line} -r r4=4"));
-    let accepted = "interpreter: accepted\ncpu: accepted\n";
-    assert!(result.stdout.starts_with(accepted), "{result:?}");
+    let result = test_dir.bessemer(&format!("{line} -r r4=4")).exits(0);
+    let accepted = "interpreter: accepted\ncpu: accepted\nmetal: accepted\n";
+    assert_eq!(result.stdout, accepted);
+    let result = test_dir.bessemer(&line).exits(1);
+    let refused = "interpreter: accepted\ncpu: accepted\nmetal: refused\n";
+    assert!(result.stdout.starts_with(refused), "{result:?}");
+    let at = "vector_add.isa:4:5: error: r4 is read, but may not have been written\n";
+    assert!(result.stdout.contains(at), "{result:?}");
     let json = test_dir.bessemer(&format!("{line} --json")).exits(1).json();
     assert_eq!(json["instructions"], 8);
     assert_eq!(json["executors"][0]["accepted"], true);
     assert_eq!(json["executors"][2]["name"], "metal");
-    assert_eq!(json["executors"][2]["accepted"], false);
+    assert_eq!(json["executors"][2]["problem"]["line"], 4);
+
+    test_dir.write("f64.isa", b"    mov_imm.u32 r0, 1\n    ldg.f64 r1, [b1]\n");
+    let result = test_dir.bessemer("program verify f64.isa").exits(1);
+    let at = "f64.isa:2:5: error: ldg: Metal has no f64";
+    assert!(result.stdout.contains(at), "{result:?}");
+    let line = "program run f64.isa --grid 1 --block 1 --buffer 1=zeros:f64:1 --device soft";
+    let result = test_dir.bessemer(line).exits(1);
+    assert!(result.stderr.starts_with(at), "{result:?}");
+}
+
+#[test]
+fn msl_compiles_on_its_own_and_computes_what_the_program_does() {
+    let test_dir = TestDir::new();
+    let example = program_example("vector_add.isa");
+    let registers = "-r r1=1 -r r2=2 -r r3=3 -r r4=4 --block 8";
+    let line = format!("program msl {example} {registers} -o vector_add.metal");
+    test_dir.bessemer(&line).exits(0);
+    test_dir
+        .bessemer("msl check vector_add.metal --full")
+        .exits(0);
+    // As the comment at the beginning says: the grid, the step limit, the lengths, and then the registers by use.
+    let text = String::from_utf8(test_dir.read("vector_add.metal")).unwrap();
+    let comment = "lane is stopped; bytes of buffer 2; bytes of buffer 3; bytes of buffer 4; r1; r2; r3; r4.\n";
+    assert!(text.contains(comment), "{text}");
+    let json = test_dir
+        .bessemer(
+            "msl run vector_add.metal --kernel vector_add --threadgroups 1 --threadgroup 8 --mode check \
+             --buffer 0=zeros:u64:4 --bytes 1=u64:1,1,1000,20,20,20,1,2,3,4 \
+             --buffer 2=iota:f32:5 --buffer 3=fill:f32:5:0.5 --buffer 4=fill:f32:5:-1 --print 4 --print 0:1 --json",
+        )
+        .exits(0)
+        .json();
+    assert_eq!(json["values"]["4"], json!([0.5, 1.5, 2.5, 3.5, -1.0]));
+    assert_eq!(json["values"]["0"], json!([0]), "no fault");
+
+    let brief = test_dir.bessemer(&format!("program msl {example} {registers} --brief"));
+    let brief = brief.exits(0).stdout;
+    assert!(brief.contains("#include \"program.h\""), "{brief}");
+    let named = test_dir.bessemer(&format!("program msl {example} {registers} --name add_2"));
+    assert!(named.exits(0).stdout.contains("void add_2("));
+    let wrong = test_dir.bessemer(&format!("program msl {example} {registers} --name 2add"));
+    assert!(wrong.exits(2).stderr.contains("not the name of a kernel"));
+    let input = format!("program msl {example} {registers} -o {example}");
+    assert!(
+        test_dir
+            .bessemer(&input)
+            .exits(2)
+            .stderr
+            .contains("is the input")
+    );
+    test_dir.write(
+        "map.isa",
+        b"parallel_map.f32.abs input=r1, output=r2, count=4\n",
+    );
+    let several = test_dir
+        .bessemer("program msl map.isa -r r1=1 -r r2=2")
+        .exits(1);
+    let at = "map.isa:1:1: error: parallel_map: a library has one kernel";
+    assert!(several.stderr.starts_with(at), "{several:?}");
 }

@@ -1,8 +1,8 @@
-//! Tests the commands of the README and of docs/metal-ci.md.
+//! Tests the commands of the README and of pages in docs/.
 
 use std::path::{Path, PathBuf};
 
-use crate::harness::{TestDir, example};
+use crate::harness::{TestDir, example, program_example};
 
 /// The `bessemer` commands of a page, with continued lines joined, and their comments.
 fn commands(page: &str) -> Vec<(Vec<String>, String)> {
@@ -56,13 +56,13 @@ fn run_page(name: &str, for_models: bool) {
     let test_dir = TestDir::new();
     let beginning: String = page.chars().take(1000).collect();
     test_dir.write("README.md", beginning.as_bytes());
-    for entry in std::fs::read_dir(example("")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        test_dir.write(
-            &format!("examples/msl/{name}"),
-            &std::fs::read(&path).unwrap(),
-        );
+    for (folder, path) in [("msl", example("")), ("program", program_example(""))] {
+        for entry in std::fs::read_dir(path).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let contents = std::fs::read(&path).unwrap();
+            test_dir.write(&format!("examples/{folder}/{name}"), &contents);
+        }
     }
     for (words, comment) in commands {
         let mut command = test_dir.command();
@@ -102,6 +102,11 @@ fn commands_of_the_readme_about_kernels_run() {
 #[test]
 fn commands_of_the_ci_page_run() {
     run_page("docs/metal-ci.md", false);
+}
+
+#[test]
+fn commands_of_the_page_about_programs_run() {
+    run_page("docs/program-command.md", false);
 }
 
 #[test]

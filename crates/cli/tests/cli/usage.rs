@@ -21,6 +21,7 @@ fn every_command_has_help_with_examples() {
         "msl test --help",
         "program run --help",
         "program verify --help",
+        "program msl --help",
         "program asm --help",
         "program disasm --help",
         "cache --help",

@@ -52,4 +52,12 @@ impl Executor {
             Self::Metal(program) => program.text(params),
         }
     }
+
+    /// The kernel of a launch as a library of its own.
+    pub(crate) fn library(&self, name: &str, params: &ExecutionParams) -> Result<String> {
+        match self {
+            Self::Host(executor) => MetalProgram::new(executor.program())?.library(name, params),
+            Self::Metal(program) => program.library(name, params),
+        }
+    }
 }

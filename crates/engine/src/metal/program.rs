@@ -200,6 +200,31 @@ impl MetalProgram {
             .join("\n"))
     }
 
+    /// The kernel of a launch as a library of its own.
+    pub(crate) fn library(&self, name: &str, params: &ExecutionParams) -> Result<String> {
+        let variant = self.variant(params)?;
+        let once = variant.lowered.stages.iter().find_map(|stage| match stage {
+            Stage::Once(once) => Some(once.index),
+            Stage::Kernel(_) => None,
+        });
+        match (&variant.lowered.stages[..], &variant.kernels[..], once) {
+            ([Stage::Kernel(body)], [Some(kernel)], None) => {
+                Ok(text::library(name, body, kernel, &params.launch_config))
+            }
+            (.., once) => {
+                let index = once.unwrap_or(0);
+                let mnemonic = self.program.instructions.get(index);
+                Err(ProgramError::Unsupported {
+                    index,
+                    mnemonic: mnemonic.map_or("program", Instruction::mnemonic),
+                    reason:
+                        "a library has one kernel, but this needs several, and ops between them"
+                            .to_owned(),
+                })
+            }
+        }
+    }
+
     /// Runs the program and waits for its end.
     pub(crate) fn run(
         &self,

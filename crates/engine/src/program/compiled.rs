@@ -95,4 +95,35 @@ impl CompiledProgram {
         params.launch_config.validate()?;
         self.executor.text(params)
     }
+
+    /// A Metal library with the kernel of a launch under a name, for programs that are compiled ahead of time: the text includes
+    /// nothing, and begins with what the kernel's arguments are. It needs no Metal device.
+    ///
+    /// ```
+    /// // build.rs
+    /// use bessemer::Device;
+    /// use bessemer::program::{ExecutionParams, LaunchConfig, Program, Register};
+    ///
+    /// let program: Program = "mov_imm.u32 r0, 7\nstg.u32 [r1], r0".parse()?;
+    /// let params = ExecutionParams::new(LaunchConfig::linear(1, 64)).with_register(Register(1), 1);
+    /// let library = program.compile(&Device::cpu())?.msl_library("store_seven", &params)?;
+    /// assert!(library.contains("void store_seven("));
+    /// # Ok::<(), bessemer::program::ProgramError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`CompiledProgram::msl`]; [`ProgramError::Unsupported`] for a program with instructions that run once per launch, which
+    /// needs several kernels and ops between them; [`ProgramError::InvalidLaunch`] for a name that is no identifier.
+    pub fn msl_library(&self, name: &str, params: &ExecutionParams) -> Result<String> {
+        params.launch_config.validate()?;
+        let is_start = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let is_identifier =
+            name.starts_with(is_start) && name.chars().all(|c| is_start(c) || c.is_ascii_digit());
+        if !is_identifier {
+            return Err(ProgramError::InvalidLaunch(format!(
+                "`{name}` is not the name of a kernel"
+            )));
+        }
+        self.executor.library(name, params)
+    }
 }

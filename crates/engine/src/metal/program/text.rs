@@ -107,6 +107,41 @@ pub(super) fn write(program: &Program, body: &KernelBody, config: &LaunchConfig)
     }
 }
 
+/// A library with a kernel under a name, and a comment that says what its arguments are.
+pub(super) fn library(
+    name: &str,
+    body: &KernelBody,
+    kernel: &KernelText,
+    config: &LaunchConfig,
+) -> String {
+    let (block, shared) = (config.block, config.shared_memory.size_bytes);
+    let mut text = format!(
+        "// {name}: a program, compiled for blocks of {} x {} x {} lanes with {shared} bytes of shared memory.\n\
+         // buffer 0: {} bytes of zeros; if a lane fails, its uints are 1, the code, the instruction and the memory, and its\n\
+         //     ulongs behind them are the lane and the value.\n\
+         // buffer 1: ulongs: width and height of the grid in blocks; steps after which a lane is stopped",
+        block.x,
+        block.y,
+        block.z,
+        size_of::<super::ProgramFault>(),
+    );
+    for i in 0..body.bindings.len() {
+        let _ = write!(text, "; bytes of buffer {}", i + 2);
+    }
+    for value in &kernel.values {
+        let _ = match value {
+            Origin::Initial(register) => write!(text, "; {register}"),
+            _ => write!(text, "; a handle"),
+        };
+    }
+    text.push_str(".\n");
+    for (i, binding) in body.bindings.iter().enumerate() {
+        let described = Described(binding.space, binding.handle);
+        let _ = writeln!(text, "// buffer {}: {described}.", i + 2);
+    }
+    text + &kernel.compiled_source().replacen(ENTRY, name, 1)
+}
+
 /// A binding, for readers.
 struct Described(Space, Origin);
 
