@@ -19,6 +19,7 @@ pub use metal::{MTLResourceOptions, MetalBackend, MetalDevice};
 
 pub(crate) use kernel_names::{OPS, build as build_kernel};
 pub(crate) use metal::slice_of;
+pub(crate) use program_cache::ProgramCache;
 
 /// Memory of a device, by pointer and by handle.
 ///

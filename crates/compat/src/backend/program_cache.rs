@@ -9,13 +9,13 @@ use bessemer::program::{CompiledProgram, Program, ProgramError};
 /// Maximum number of programs that a cache keeps.
 const MAX_PROGRAMS: usize = 256;
 
-/// Compiled programs by their contents in the binary format: equal programs are compiled once, whoever built them.
+/// Compiled programs by their contents in the binary format: equal programs are compiled once.
 #[derive(Debug, Default)]
-pub(super) struct ProgramCache(Mutex<HashMap<Vec<u8>, CompiledProgram>>);
+pub(crate) struct ProgramCache(Mutex<HashMap<Vec<u8>, CompiledProgram>>);
 
 impl ProgramCache {
     /// The compiled program, for the device of the cache.
-    pub(super) fn get(
+    pub(crate) fn get(
         &self,
         program: &Program,
         device: &Device,

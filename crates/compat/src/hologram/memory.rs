@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bessemer_hal::{Buffer, Device, StorageMode};
+use bessemer::program::BOUNDARY_BYTES;
+use bessemer_hal::{Buffer, BufferSlice, Device, StorageMode};
 
 use crate::backend::{BackendError, BufferHandle, device_error, slice_of};
 
@@ -39,6 +40,25 @@ impl MetalMemoryManager {
         self.next_handle += 1;
         self.buffers.insert(handle, buffer);
         Ok(handle)
+    }
+
+    /// Allocates the boundary pool, which programs address by class, page and byte.
+    pub(super) fn allocate_boundary(&mut self) -> Result<(), BackendError> {
+        let handle = self.allocate_buffer(BOUNDARY_BYTES)?;
+        if let Some(buffer) = self.buffers.remove(&handle) {
+            self.buffers.insert(BufferHandle::BOUNDARY, buffer);
+        }
+        self.next_handle = handle.id();
+        Ok(())
+    }
+
+    /// All buffers with their handles.
+    pub(super) fn all(&self) -> Result<Vec<(u64, BufferSlice)>, BackendError> {
+        let slice = |(handle, buffer): (&BufferHandle, &Buffer)| {
+            let slice = slice_of("execute_program", buffer, 0, buffer.length())?;
+            Ok((handle.id(), slice))
+        };
+        self.buffers.iter().map(slice).collect()
     }
 
     /// Frees a buffer. The device keeps the memory until commands that use it have finished.

@@ -8,12 +8,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use bessemer::Device;
-use bessemer::program::{BlockDim, GridDim, LaunchConfig};
+use bessemer::external::ExternalBuffers;
+use bessemer::program::{BlockDim, ExecutionParams, GridDim, LaunchConfig, Program};
 use bessemer_hal::{self as hal, Access, ArgumentKind, Buffer, CompileOptions, Pipeline, Size};
 
 use super::memory::MetalMemoryManager;
 use super::shaders::{self, Shader};
-use crate::backend::{BackendError, BufferHandle, device_error};
+use crate::backend::{BackendError, BufferHandle, ProgramCache, device_error};
 
 /// Maximum number of compiled kernels that an executor keeps.
 const MAX_PIPELINES: usize = 256;
@@ -45,9 +46,13 @@ impl MetalProgram {
     }
 }
 
-/// Runs kernels on the buffers of a [`MetalMemoryManager`], and waits for them.
+/// Runs kernels and programs on the buffers of a [`MetalMemoryManager`], and waits for them.
 pub struct MetalExecutor {
     device: hal::Device,
+    /// The device of programs.
+    engine: Device,
+    external: ExternalBuffers,
+    programs: ProgramCache,
     memory: Arc<RwLock<MetalMemoryManager>>,
     /// Compiled kernels by their function and their text.
     pipelines: Mutex<HashMap<(String, String), Pipeline>>,
@@ -70,14 +75,48 @@ impl MetalExecutor {
     /// # Errors
     /// [`BackendError::BackendNotAvailable`] for the CPU.
     pub fn on(device: &Device) -> Result<Self, BackendError> {
-        let device = device.hal().ok_or_else(|| {
+        let hal = device.hal().ok_or_else(|| {
             BackendError::BackendNotAvailable(format!("{} is not a Metal device", device.name()))
         })?;
+        let mut memory = MetalMemoryManager::new(hal.clone());
+        memory.allocate_boundary()?;
         Ok(Self {
-            memory: Arc::new(RwLock::new(MetalMemoryManager::new(device.clone()))),
-            device: device.clone(),
+            device: hal.clone(),
+            engine: device.clone(),
+            external: ExternalBuffers::new(device)?,
+            programs: ProgramCache::default(),
+            memory: Arc::new(RwLock::new(memory)),
             pipelines: Mutex::default(),
         })
+    }
+
+    /// Runs a program on the buffers of the memory, and waits for it. Handle 0 is the boundary pool.
+    ///
+    /// # Errors
+    /// Faults of the program with the instruction, and [`BackendError::ProgramError`] for a program that Metal does not have.
+    pub fn execute_program(
+        &self,
+        program: &Program,
+        params: &ExecutionParams,
+    ) -> Result<(), BackendError> {
+        let compiled = self.programs.get(program, &self.engine)?;
+        let buffers = self.read_memory().all()?;
+        let run = self.external.run_program(&compiled, params, &buffers, &[]);
+        Ok(run.outcome?)
+    }
+
+    /// The MSL of a program, as a library with one kernel of this name. Its arguments are explained at the beginning.
+    ///
+    /// # Errors
+    /// As [`CompiledProgram::msl_library`](bessemer::program::CompiledProgram::msl_library).
+    pub fn metal_source(
+        &self,
+        program: &Program,
+        name: &str,
+        params: &ExecutionParams,
+    ) -> Result<String, BackendError> {
+        let compiled = self.programs.get(program, &self.engine)?;
+        Ok(compiled.msl_library(name, params)?)
     }
 
     /// The memory that kernels work on.

@@ -1,5 +1,6 @@
 //! `MetalMemoryManager`, `MetalExecutor` and the shader files, by the plan's own test list and against plain loops.
 
+use bessemer::program::{ExecutionParams, Program, Register};
 use bessemer_compat::hologram::{
     BlockDim, GridDim, LaunchConfig, MetalExecutor, MetalMemoryManager, MetalProgram,
 };
@@ -7,13 +8,22 @@ use bessemer_hal::soft::Mode;
 
 use super::*;
 
-/// A device that reports every access out of bounds and every race.
-fn checking_device() -> Device {
+fn device(mode: Mode) -> Device {
     let options = SoftOptions {
-        mode: Mode::Check,
+        mode,
         ..SoftOptions::default()
     };
     Device::on(soft::device(options).unwrap())
+}
+
+/// A device that reports every access out of bounds and every race.
+fn checking_device() -> Device {
+    device(Mode::Check)
+}
+
+/// A device on which kernels can do no harm.
+fn isolating_device() -> Device {
+    device(Mode::Isolated)
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {
@@ -209,12 +219,7 @@ fn shaders_stay_inside_their_shortest_buffer() {
 
 #[test]
 fn a_shader_is_compiled_once_for_its_text_not_for_its_name() {
-    let options = SoftOptions {
-        mode: Mode::Isolated,
-        ..SoftOptions::default()
-    };
-    let device = Device::on(soft::device(options).unwrap());
-    let executor = MetalExecutor::on(&device).unwrap();
+    let executor = MetalExecutor::on(&isolating_device()).unwrap();
     let [x] = buffers(&executor, [&[1.0, 2.0, 3.0]]);
     let program = |factor: &str| MetalProgram {
         name: "scale".to_owned(),
@@ -258,4 +263,76 @@ fn a_shader_is_compiled_once_for_its_text_not_for_its_name() {
         matches!(error, BackendError::InvalidOperation(_)),
         "{error}"
     );
+}
+
+#[test]
+fn programs_run_on_the_memory_of_the_executor_and_have_a_metal_source() {
+    let executor = MetalExecutor::on(&checking_device()).unwrap();
+    let [a, b, c] = buffers(&executor, [&[1.0, 2.0, 3.0], &[0.5; 3], &[-1.0; 3]]);
+    assert_eq!(
+        [a.id(), b.id(), c.id()],
+        [1, 2, 3],
+        "0 is the boundary pool"
+    );
+    let add: Program = include_str!("../../../../examples/program/vector_add.isa")
+        .parse()
+        .unwrap();
+    let mut params = ExecutionParams::new(LaunchConfig::linear(2, 8));
+    for (register, value) in [(1, a.id()), (2, b.id()), (3, c.id()), (4, 2)] {
+        params = params.with_register(Register(register), value);
+    }
+    executor.execute_program(&add, &params).unwrap();
+    assert_eq!(values(&executor, c), [1.5, 2.5, -1.0]);
+    let beyond = params.clone().with_register(Register(4), 4);
+    let error = executor.execute_program(&add, &beyond).unwrap_err();
+    let expected = BackendError::BufferOutOfBounds {
+        offset: 12,
+        size: 4,
+        buffer_size: 12,
+        instruction: 4,
+    };
+    assert_eq!(error, expected);
+    let boundary: Program = "ldg.u8 r0, [phi(1, 0, 2)]\nstg.u8 [b1], r0"
+        .parse()
+        .unwrap();
+    let one = ExecutionParams::new(LaunchConfig::linear(1, 1));
+    let memory = executor.memory();
+    let mut pool = vec![0; 12_288 + 3];
+    pool[12_288 + 2] = 7;
+    let write = |bytes: &[u8]| {
+        let memory = memory.read().unwrap();
+        memory.copy_to_buffer(BufferHandle::BOUNDARY, bytes)
+    };
+    write(&pool).unwrap();
+    executor.execute_program(&boundary, &one).unwrap();
+    assert_eq!(values(&executor, a)[0].to_bits() & 0xff, 7);
+
+    // The library as a kernel like any other: the record of faults, the arguments, and the buffers.
+    let source = executor.metal_source(&add, "add", &params).unwrap();
+    assert!(
+        source.starts_with("// add: a program, compiled for blocks of 8 x 1 x 1 lanes"),
+        "{source}"
+    );
+    let executor = MetalExecutor::on(&isolating_device()).unwrap();
+    let arguments = [1_u64, 1, 1000, 12, 12, 12, 1, 2, 3, 3]
+        .map(u64::to_ne_bytes)
+        .concat();
+    let [x, y, z] = buffers(&executor, [&[1.0, 2.0, 3.0], &[0.5; 3], &[-1.0; 3]]);
+    let [record, launch] = {
+        let memory = executor.memory();
+        let mut memory = memory.write().unwrap();
+        let record = memory.allocate_buffer(32).unwrap();
+        let launch = memory.allocate_buffer(arguments.len()).unwrap();
+        memory.copy_to_buffer(launch, &arguments).unwrap();
+        [record, launch]
+    };
+    let program = MetalProgram {
+        name: "add".to_owned(),
+        metal_source: source,
+        buffers: vec![record, launch, x, y, z],
+    };
+    let config = LaunchConfig::linear(3, 8);
+    executor.execute_metal_program(&program, &config).unwrap();
+    assert_eq!(values(&executor, z), [1.5, 2.5, 3.5]);
+    assert_eq!(values(&executor, record)[0].to_bits(), 0, "no fault");
 }
