@@ -16,6 +16,7 @@ use crate::report::{Comparison, Run, duration};
 
 mod case;
 mod model;
+mod program;
 
 /// Maximum number of rounds of a model.
 const MAX_MODEL_ROUNDS: usize = 7;
@@ -76,6 +77,9 @@ pub(crate) fn run(options: &Options, rounds: usize, command: String) -> Result<R
             goal: case.goal,
         });
     }
+    rows.push(program::measure(&device, rounds)?);
+    let count = if options.quick { 1 << 16 } else { 1 << 26 };
+    notes.push(program::bandwidth_share(&device, rounds, count)?);
     // A round of a model takes seconds.
     let model = model::ModelCase::of(options.model.as_deref(), options.quick)?;
     for (row, note) in model.measure(&device, rounds.min(MAX_MODEL_ROUNDS))? {
@@ -130,12 +134,16 @@ mod tests {
     /// The names of all cases, so that a missing one is noticed. Their values were compared with the CPU's before they
     /// were
     /// timed.
-    const CASES: [&str; 22] = [
+    const CASES: [&str; 27] = [
         "C-13, C-17 add f32 of 1000",
         "C-13, C-17 add f32 of 10000",
         "C-14, C-16 matmul f32 64³",
         "B-29 product of a 256×256 f16 matrix with a vector",
         "B-29 softmax of 256 rows of 256",
+        "E-20 vector_add f32 of 10000",
+        "E-20 vector_mul f32 of 10000",
+        "E-20 relu f32 of 10000",
+        "E-20 gemm f32 256³",
         "B-30 negation of 65536 f32, read and written once",
         "decode product of a 40×256 f16 matrix with a vector",
         "decode product of a 40×256 bf16 matrix with a vector",
@@ -151,6 +159,7 @@ mod tests {
         "decode product of a 40×256 q6_k matrix with a vector",
         "decode attention of 1 over 80 positions, f16",
         "prefill attention of 40 over 40 positions, f16",
+        "E-20 program vector_add f32 of 10000",
         "prefill made model, tiny, 9 tokens",
         "decode made model, tiny, 4 tokens",
     ];
@@ -175,6 +184,8 @@ mod tests {
         // The cost of a launch is not a ratio.
         let launches = run.notes.iter().filter(|n| n.starts_with("C-15"));
         assert_eq!(launches.count(), 2, "{:?}", run.notes);
+        let shares = run.notes.iter().filter(|n| n.starts_with("E-21"));
+        assert_eq!(shares.count(), 1, "{:?}", run.notes);
         let speeds = run.notes.iter().filter(|n| n.contains("tok/s"));
         assert_eq!(speeds.count(), 2, "{:?}", run.notes);
         Ok(())

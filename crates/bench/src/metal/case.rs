@@ -94,6 +94,7 @@ fn documents(quick: bool) -> Vec<DeviceCase> {
         goal: 10.0,
         rate: ("GB/s", weights * 8.0 / 1e9),
     });
+    cases.extend(hologram());
     let count = if quick { 1 << 16 } else { 1 << 26 };
     cases.push(DeviceCase {
         promise: "B-30",
@@ -106,6 +107,40 @@ fn documents(quick: bool) -> Vec<DeviceCase> {
         rate: ("GB/s", count as f64 * 8.0 / 1e9),
     });
     cases
+}
+
+/// Elements of hologram's vector ops.
+pub(super) const HOLOGRAM_ELEMENTS: usize = 10_000;
+
+/// The table of hologram's plan; small already.
+fn hologram() -> Vec<DeviceCase> {
+    let count = HOLOGRAM_ELEMENTS;
+    let vector = |name: &str, inputs: usize, goal: f64, compute: DeviceComputation| DeviceCase {
+        promise: "E-20",
+        name: format!("{name} f32 of {count}"),
+        shapes: vec![vec![count]; inputs],
+        dtype: DType::F32,
+        compute,
+        tolerance: 0.0,
+        goal,
+        rate: ("GB/s", (inputs + 1) as f64 * count as f64 * 4.0 / 1e9),
+    };
+    let side = 256;
+    vec![
+        vector("vector_add", 2, 4.0, Box::new(|x| &x[0] + &x[1])),
+        vector("vector_mul", 2, 3.75, Box::new(|x| &x[0] * &x[1])),
+        vector("relu", 1, 4.5, Box::new(|x| x[0].relu())),
+        DeviceCase {
+            promise: "E-20",
+            name: format!("gemm f32 {side}³"),
+            shapes: vec![vec![side, side]; 2],
+            dtype: DType::F32,
+            compute: Box::new(|x| x[0].matmul(&x[1])),
+            tolerance: 1e-5,
+            goal: 4.25,
+            rate: ("Gop/s", 2.0 * (side * side * side) as f64 / 1e9),
+        },
+    ]
 }
 
 /// GEMV with weights of every format, in the sizes of a 7B model's layers, which dominate decode. The CPU uses its fast
