@@ -15,8 +15,8 @@ use crate::storage::Storage;
 use crate::tensor::{Node, Work};
 use crate::{DType, Device, Error, Layout, Result, Scalar, Shape, Tensor, cpu};
 
-/// Inputs of fewer elements are not donated: allocating a few cache lines is as fast.
-pub(crate) const MIN_DONATED_LEN: usize = 1024;
+/// Inputs of fewer elements are not donated.
+const MIN_DONATED_LEN: usize = 1024;
 
 /// An input of a kernel.
 #[derive(Clone, Copy)]
@@ -367,11 +367,17 @@ fn restore(
 /// Number of kernel launches that compute a node, of which an input may be donated; on the CPU, 1. On a Metal device, 0 means
 /// that the CPU computes the node.
 pub(crate) fn launches(node: &Node, work: &Work, donated: Option<usize>) -> Result<usize> {
-    let donated = donated.filter(|_| node.shape.count() >= MIN_DONATED_LEN);
+    let donated = donated.filter(|_| pays_to_donate(&work.op, node));
     match node.placement.device.metal_backend() {
         Some(metal) => metal::launch_count(metal, work, node, donated),
         None => Ok(usize::from(!matches!(work.op, Op::Alias(_)))),
     }
+}
+
+/// Returns `true` if a donated input makes a difference: allocating a few cache lines is as fast. What a custom kernel
+/// updates is copied if it is not donated.
+pub(crate) fn pays_to_donate(op: &Op, node: &Node) -> bool {
+    node.shape.count() >= MIN_DONATED_LEN || matches!(op, Op::Custom(_))
 }
 
 /// Returns `true` if an input can be donated to the result of an op once it has no other reader.
@@ -404,7 +410,7 @@ fn donate(
     inputs: &mut [Tensor],
     is_usable: impl Fn(&mut Storage) -> bool,
 ) -> Option<(usize, Storage)> {
-    if node.shape.count() < MIN_DONATED_LEN {
+    if !pays_to_donate(op, node) {
         return None;
     }
     for (i, input) in inputs.iter_mut().enumerate() {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::custom::CustomOp;
 use crate::device::Placement;
 use crate::graph::ScheduledWork;
 use crate::ops::Op;
@@ -221,9 +222,15 @@ impl Planner {
                 Err(argument.read())
             };
         }
-        if let Op::Custom(_) | Op::CustomOutput(_) = work.op {
+        let is_replayed = match &work.op {
+            Op::Custom(CustomOp::Metal(launch)) => launch.results.len() == 1,
+            Op::Custom(CustomOp::Program(_)) | Op::CustomOutput(_) => false,
+            _ => true,
+        };
+        if !is_replayed {
             let name = work.op.name();
-            return Ok(Some(Obstacle(format!("`{name}` is a custom kernel"))));
+            let reason = "is a program, or a custom kernel with several results";
+            return Ok(Some(Obstacle(format!("`{name}` {reason}"))));
         }
         let is_immediate = work.op.is_pointwise();
         let origins = work.inputs.iter().map(|t| self.origin(t, is_immediate));
@@ -266,7 +273,7 @@ impl Planner {
             origins,
             ..
         } = &self.drafts[at];
-        if node.shape.count() < dispatch::MIN_DONATED_LEN {
+        if !dispatch::pays_to_donate(&work.op, node) {
             return None;
         }
         (0..origins.len()).find(|&i| {

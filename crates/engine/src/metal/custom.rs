@@ -108,17 +108,30 @@ pub(crate) fn run(
         .collect::<Result<_>>()?;
 
     let mut recorder = Recorder::new(metal, op);
-    let all = || launch.results.iter().zip(&blocks).zip(results);
-    for ((result, block), (_, has_value)) in all() {
+    let has_value: Vec<_> = results.iter().map(|(_, has_value)| *has_value).collect();
+    record(&mut recorder, launch, &inputs, &blocks, &has_value)?;
+    recorder.finish_all(&blocks, &inputs)
+}
+
+/// Records the copies and the launch; `has_value` says of each result whether its memory has its previous value.
+pub(super) fn record(
+    recorder: &mut Recorder<'_>,
+    launch: &CustomLaunch,
+    inputs: &[Input<'_>],
+    blocks: &[&Block],
+    has_value: &[bool],
+) -> Result<()> {
+    let all = || launch.results.iter().zip(blocks).zip(has_value);
+    for ((result, block), has_value) in all() {
         if let Some(input) = result.updates.and_then(|i| inputs.get(i))
             && !has_value
             && result.shape.count() > 0
         {
             let output = Output::new(block, result.dtype, result.shape, None);
-            copy::record_copy(&mut recorder, input, &output)?;
+            copy::record_copy(recorder, input, &output)?;
         }
     }
-    let mut builder = launch.pipeline.launch().label(op);
+    let mut builder = launch.pipeline.launch().label(launch.name);
     let mut traffic = [0; 2];
     for &(index, bound) in &launch.tensors {
         let (slice, access) = match bound {
@@ -153,7 +166,7 @@ pub(crate) fn run(
         },
         traffic,
     );
-    recorder.finish_all(&blocks, &inputs)
+    Ok(())
 }
 
 /// The range from the first to the last element of an input.

@@ -6,6 +6,7 @@ use super::block::Block;
 use super::input::{Input, Output};
 use super::record::{PlannedScratch, Recorder};
 use super::{MatrixLibrary, Metal};
+use crate::custom::CustomOp;
 use crate::dispatch::Packed;
 use crate::ops::Op;
 use crate::tensor::{Node, Work};
@@ -21,7 +22,12 @@ pub(crate) fn launch_count(
     let op = &work.op;
     match op {
         Op::Alias(_) | Op::Argument(_) | Op::CustomOutput(_) => return Ok(0),
-        Op::Custom(_) => return Ok(1),
+        Op::Custom(CustomOp::Metal(launch)) => {
+            // Besides the kernel, what it updates is copied unless it is donated.
+            let updated = launch.results.iter().filter_map(|result| result.updates);
+            return Ok(1 + updated.filter(|&i| aliases_input != Some(i)).count());
+        }
+        Op::Custom(CustomOp::Program(_)) => return Ok(1),
         Op::Matmul(_) | Op::PackedMatmul(_) if metal.matrix_library() == MatrixLibrary::Mps => {
             return Ok(1);
         }

@@ -15,10 +15,11 @@ use super::block::Block;
 use super::fault::{self, Fault};
 use super::input::{Input, Output};
 use super::record::{PlannedFault, PlannedScratch, Recorder};
-use super::{MatrixLibrary, Metal, captured_inputs};
+use super::{MatrixLibrary, Metal, captured_inputs, custom};
 use crate::compile::{
     AllocationOwner, BoundArgument, Executable, Obstacle, PlannedOp, ValueSource,
 };
+use crate::custom::CustomOp;
 use crate::ops::Op;
 use crate::storage::Storage;
 use crate::{Error, Result};
@@ -356,7 +357,13 @@ impl<'a> Preparation<'a> {
         let output = Output::new(block, op.dtype, op.shape, op.aliases_input);
         let known_faults = self.scratch.faults.len();
         let mut recorder = Recorder::planned(self.metal, name, &mut self.scratch);
-        match super::record(&op.op, &mut recorder, &inputs, &output) {
+        let recorded = if let Op::Custom(CustomOp::Metal(launch)) = &op.op {
+            let has_value = op.aliases_input.is_some();
+            custom::record(&mut recorder, launch, &inputs, &[block], &[has_value])
+        } else {
+            super::record(&op.op, &mut recorder, &inputs, &output)
+        };
+        match recorded {
             Ok(()) => {}
             Err(Error::Unsupported { what, .. }) => {
                 return Ok(Some(Obstacle(format!("`{name}` has no kernel: {what}"))));

@@ -264,3 +264,30 @@ fn empty_tensors_need_no_grid_of_threads() {
     let y = run(axpy().call(&[&x, &x]).scalar("a", 1.0).threads(0));
     assert!(y.to_vec::<f32>().unwrap().is_empty());
 }
+
+#[test]
+fn a_compiled_function_replays_custom_kernels() {
+    let (axpy, double) = (axpy(), double());
+    let f = |x: &Tensor, y: &Tensor| {
+        let z = run(axpy.call(&[&(x + 1.0), y]).scalar("a", 0.5).threads(600));
+        // One updates an intermediate value in place, the other a value that is kept.
+        let z = run(double.call(&[&(&z * 3.0)]).threads(600));
+        [run(double.call(&[&z]).threads(600)), z]
+    };
+    let compiled = bessemer::compile(|t: &[Tensor]| f(&t[0], &t[1]));
+    for shift in 0..3 {
+        let all = wave(700);
+        let x = on_device(&Tensor::from_slice(&all[shift..][..600], [600]));
+        let y = on_device(&Tensor::from_slice(&all[50 + shift..][..600], [600]));
+        let found = compiled.call(&[&x, &y]).unwrap();
+        for (found, expected) in found.iter().zip(f(&x, &y)) {
+            let bits = |t: &Tensor| t.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits);
+            assert!(bits(found).eq(bits(&expected)), "call {shift}");
+        }
+    }
+    let report = &compiled.explain()[0];
+    assert_eq!(report.not_replayed, None, "{report}");
+    // An addition, axpy, a product, a doubling in place, and a copy that is doubled.
+    assert_eq!((compiled.traces(), report.launches), (1, 6), "{report}");
+    assert_eq!(report.plan.launches(), 6, "{report}");
+}
