@@ -16,6 +16,9 @@ use super::instruction::Instruction;
 use super::liveness::{self, LiveSet};
 use super::operand::Register;
 
+/// Maximum number of blocks of a kernel with barriers: what follows an early exit is copied for it.
+const MAX_BLOCKS: usize = 1 << 15;
+
 /// What may differ between the lanes of a block: registers, predicates and the phase, and selectors.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Varying {
@@ -65,7 +68,7 @@ pub(crate) fn prepare_barriers(
     let mut barriers = Barriers::new(flow, instructions, bindings);
     let varying = barriers.find_divergence()?;
     barriers.mark_uniform_loads(&varying);
-    barriers.rewrite(&varying);
+    barriers.rewrite(&varying)?;
     Ok(true)
 }
 
@@ -311,7 +314,7 @@ impl<'a> Barriers<'a> {
     }
 
     /// Gives every block its lanes, and lanes that have left their way.
-    fn rewrite(&mut self, states: &[Option<Varying>]) {
+    fn rewrite(&mut self, states: &[Option<Varying>]) -> Result<()> {
         let exit = self.flow.push(FlowBlock::new(End::Exit));
         let headers = self.loop_headers();
         for (block, state) in states.iter().enumerate() {
@@ -320,6 +323,14 @@ impl<'a> Barriers<'a> {
             };
             if !self.leads[block] {
                 continue;
+            }
+            if self.flow.blocks.len() > MAX_BLOCKS {
+                let index = self.flow.blocks[block].position();
+                return Err(ProgramError::Unsupported {
+                    index,
+                    mnemonic: self.instructions[index].mnemonic(),
+                    reason: "lanes leave a kernel with barriers in too many places".to_owned(),
+                });
             }
             let parts = self.parts(block, state);
             let place = |meeting: BlockId| {
@@ -358,6 +369,7 @@ impl<'a> Barriers<'a> {
                 self.check_alive_at_start(block, escape);
             }
         }
+        Ok(())
     }
 
     fn loop_headers(&self) -> Vec<bool> {
@@ -540,6 +552,18 @@ mod tests {
             assert_eq!(prepare(text), Ok(true), "{text}");
         }
         assert_eq!(prepare("exit"), Ok(false));
+    }
+
+    #[test]
+    fn too_many_copies_of_what_follows_early_exits_are_refused() {
+        let mut text = String::from("setcc.u32.eq p0, %lane, %block\n");
+        text += &"bra.p0 @end\nphase_adv 1\n".repeat(400);
+        text += "bar_sync 0\nend:\n";
+        for i in 0..200 {
+            text += &format!("bra.p0 @t{i}\nt{i}: phase_adv 1\n");
+        }
+        let error = prepare(&text).unwrap_err().to_string();
+        assert!(error.contains("in too many places"), "{error}");
     }
 
     #[test]

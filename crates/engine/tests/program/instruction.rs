@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use bessemer::DType;
 use bessemer::program::{Instruction, LaunchConfig, Program, Value};
 use bessemer_hal::soft::Mode;
+use bessemer_testing::number::ulp;
 use bessemer_testing::tolerance::tolerance;
 
 use crate::{ProgramCase, soft, words};
@@ -150,7 +151,8 @@ impl Assembler {
                         || (e.is_nan() && f.is_nan())
                         // The interpreter's result is rounded as well, by half a unit in the last place.
                         || (!tolerance.is_exact()
-                            && (e - f).abs() <= 2.0 * tolerance.allowed(*dtype, e, 0.0)));
+                            && (e - f).abs()
+                                <= tolerance.allowed(*dtype, e, 0.0) + 0.5 * ulp(*dtype, e)));
                 if expected.bits() != found.bits() && !is_near {
                     let _ = writeln!(
                         problems,

@@ -3,6 +3,7 @@
 use bessemer::program::LaunchConfig;
 use bessemer::{DType, Device};
 use bessemer_hal::soft::Mode;
+use bessemer_testing::number::ulp;
 use bessemer_testing::tolerance::tolerance;
 
 use crate::{ProgramCase, floats, soft, words};
@@ -32,8 +33,8 @@ fn check(device: &Device, text: &str, buffers: &[Vec<u8>], op: (&str, usize, f64
             .zip(found.as_chunks::<4>().0);
         for (i, (expected, found)) in pairs.enumerate() {
             let [e, f] = [expected, found].map(|b| f64::from(f32::from_le_bytes(*b)));
-            // The interpreter's result is rounded as well.
-            let allowed = tolerance.allowed(DType::F32, e, magnitude) + e.abs() * 6e-8;
+            // The interpreter's result is rounded as well, by half a unit in the last place.
+            let allowed = tolerance.allowed(DType::F32, e, magnitude) + 0.5 * ulp(DType::F32, e);
             let is_near = (e - f).abs() <= allowed || e == f || (e.is_nan() && f.is_nan());
             assert!(
                 is_near,
