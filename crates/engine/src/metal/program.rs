@@ -360,7 +360,8 @@ impl ProgramLaunch<'_> {
             size(config.block.x, config.block.y, config.block.z),
         );
         let launches = recorder.into_launches()?;
-        let (batch, outcome) = self.metal.stream.add(launches, &[], std::iter::empty());
+        let writers: Vec<_> = blocks.iter().flatten().filter_map(|b| b.writer()).collect();
+        let (batch, outcome) = self.metal.stream.add(launches, &[], writers.iter());
         for block in blocks.iter().flatten().copied().chain([&record, &nothing]) {
             block.read_by(&batch);
         }
