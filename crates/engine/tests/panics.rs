@@ -2,7 +2,6 @@
 //! do not match. Each call returns an error or a result; none panics, overflows or exhausts memory.
 //!
 //! The tests run with overflow checks in the dev profile, on the device that `BESSEMER_DEVICE` selects.
-#![expect(clippy::unwrap_used, reason = "tests may stop here")]
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -463,7 +462,6 @@ fn quantised_matrices_with_hostile_sizes_do_not_panic() {
                 });
             }
             let owner: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(vec![0_u8; 64]);
-            #[expect(clippy::reversed_empty_ranges, reason = "hostile on purpose")]
             let ranges: [Range<usize>; 4] = [0..rows, rows..usize::MAX, rows..0, 1..rows];
             for range in ranges {
                 panics.run(format!("{weights} at {range:?}"), || {
