@@ -88,24 +88,28 @@ impl KernelCall {
 
     /// Sets the value of a scalar.
     pub fn scalar(mut self, name: &str, value: impl Into<Scalar>) -> Self {
+        self.is_trusted = false;
         self.scalars.push((name.to_owned(), value.into()));
         self
     }
 
     /// Sets the value of a function constant. Each combination of values is another pipeline.
     pub fn constant(mut self, name: &str, value: impl Into<Scalar>) -> Self {
+        self.is_trusted = false;
         self.constants.push((name.to_owned(), value.into()));
         self
     }
 
     /// Sets the length of threadgroup memory in elements. Its size is rounded up to a multiple of 16 bytes.
     pub fn threadgroup(mut self, name: &str, len: usize) -> Self {
+        self.is_trusted = false;
         self.threadgroup.push((name.to_owned(), len));
         self
     }
 
     /// Sets the shape of an output.
     pub fn shape(mut self, name: &str, shape: impl IntoShape) -> Self {
+        self.is_trusted = false;
         let shape = shape.into_shape(self.definition.name);
         self.shapes.push((name.to_owned(), shape));
         self
@@ -113,24 +117,28 @@ impl KernelCall {
 
     /// Sets the dtype of an output.
     pub fn dtype(mut self, name: &str, dtype: DType) -> Self {
+        self.is_trusted = false;
         self.dtypes.push((name.to_owned(), dtype));
         self
     }
 
     /// Fills an output with a value before the launch.
     pub fn init(mut self, name: &str, value: impl Into<Scalar>) -> Self {
+        self.is_trusted = false;
         self.initial.push((name.to_owned(), value.into()));
         self
     }
 
     /// Launches this many threads. Threadgroups at the edges are smaller if the sizes do not divide.
     pub fn threads(mut self, size: impl Into<Size>) -> Self {
+        self.is_trusted = false;
         self.grid.threads = Some(size.into());
         self
     }
 
     /// Launches this many threadgroups instead of a number of threads.
     pub fn threadgroups(mut self, size: impl Into<Size>) -> Self {
+        self.is_trusted = false;
         self.grid.threadgroups = Some(size.into());
         self
     }
@@ -138,11 +146,13 @@ impl KernelCall {
     /// Sets the number of threads of a threadgroup. Without it the kernel's pipeline decides: see
     /// [`bessemer_hal::Pipeline::optimal_thread_group_size`].
     pub fn group(mut self, size: impl Into<Size>) -> Self {
+        self.is_trusted = false;
         self.grid.group = Some(size.into());
         self
     }
 
     /// Allows the call on devices that do not contain kernels: GPUs, and the software device unless it is in isolated mode.
+    /// It comes last: a change of the call revokes the promise.
     ///
     /// # Safety
     /// With these arguments and this grid the kernel must stay inside its buffers and its threadgroup memory, be free of

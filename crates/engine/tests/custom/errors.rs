@@ -446,3 +446,33 @@ fn a_fault_is_an_error_of_what_depends_on_it_and_of_nothing_else() {
     let again = run(divide.call(&[&(&x + 1)]).threads(3));
     assert_eq!(again.to_vec::<i32>().unwrap(), [3, 12, 2]);
 }
+
+#[test]
+fn a_promise_is_about_the_call_as_it_was() {
+    if matches!(SoftOptions::from_env().unwrap().mode, Mode::Isolated) {
+        return;
+    }
+    let x = on_device(&Tensor::from_slice(&[1.0_f32, 2.0], [2]));
+    let call = || trusted(axpy().call(&[&x, &x]).scalar("a", 1.0).threads(2));
+    assert_eq!(call().run().unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    let changed = [
+        call().threads(1 << 20),
+        call().scalar("a", 2.0),
+        call().group(1),
+        call().shape("out", [1]),
+        call().dtype("out", DType::F16),
+        call().init("out", 1.0),
+        call().constant("A", 1),
+        call().threadgroup("m", 1),
+        call().threadgroups(9),
+    ];
+    for call in changed {
+        let error = call.run().unwrap_err().to_string();
+        // Some of them are also wrong.
+        let is_refused = error.contains("does not contain kernels");
+        assert!(
+            is_refused || error.contains("given") || error.contains("there is no"),
+            "{error}"
+        );
+    }
+}

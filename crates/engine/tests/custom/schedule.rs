@@ -291,3 +291,48 @@ fn a_compiled_function_replays_custom_kernels() {
     assert_eq!((compiled.traces(), report.launches), (1, 6), "{report}");
     assert_eq!(report.plan.launches(), 6, "{report}");
 }
+
+#[test]
+fn threads_may_evaluate_the_results_of_one_launch() {
+    let kernel =
+        bessemer::custom::MetalKernel::body("split", "low[i] = x[i] - 1; high[i] = x[i] + 1;")
+            .input("x")
+            .output("low")
+            .output("high")
+            .index("i")
+            .build()
+            .unwrap();
+    let data = wave(3000);
+    for _ in 0..20 {
+        let x = on_device(&Tensor::from_slice(&data, [3000]));
+        let results = trusted(kernel.call(&[&(&x * 2.0)]).threads(3000))
+            .run_all()
+            .unwrap();
+        let values: Vec<Vec<f32>> = std::thread::scope(|scope| {
+            let read = |result| scope.spawn(move || Tensor::to_vec::<f32>(result).unwrap());
+            let threads: Vec<_> = results.iter().map(read).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        for (values, offset) in values.iter().zip([-1.0, 1.0]) {
+            let expected: Vec<f32> = data.iter().map(|v| 2.0 * v + offset).collect();
+            assert_eq!(values, &expected);
+        }
+    }
+}
+
+#[test]
+fn a_failed_submission_leaves_the_device_usable() {
+    let device = recording();
+    let x = data(&device, 5000);
+    let call = || {
+        axpy()
+            .call(&[&x, &x])
+            .scalar("a", 1.0)
+            .threads(5000)
+            .run()
+            .unwrap()
+    };
+    device.hal().unwrap().fail_submission(1);
+    assert!(call().to_vec::<f32>().is_err());
+    assert!(call().to_vec::<f32>().is_ok());
+}
