@@ -141,7 +141,7 @@ fn the_graph_the_ops_and_the_programs_are_device_independent() {
     }
 }
 
-/// The number that a line compares with, if it is written as a power of ten: `1e-5` in `off < 1e-5`.
+/// The number that a line compares with, if it is written as a power of ten.
 fn compared_literal(line: &str) -> Option<&str> {
     let literal = |rest: &str| {
         let end = rest.find(|c: char| !(c.is_ascii_digit() || ".e-".contains(c)));

@@ -476,3 +476,38 @@ fn a_promise_is_about_the_call_as_it_was() {
         );
     }
 }
+
+#[test]
+fn text_that_is_no_body_is_a_compile_error() {
+    let x = on_device(&Tensor::from_slice(&[1.0_f32], [1]));
+    let long = "x[0]; ".repeat(20_000) + "missing;";
+    for body in ["}", "{", "/*", "#error no", "é", &long] {
+        let kernel = MetalKernel::body("odd", body).inout("x").build().unwrap();
+        let Err(error) = trusted(kernel.call(&[&x]).threads(1)).run() else {
+            panic!("{body:.10} is accepted");
+        };
+        let error = of_device(error);
+        assert!(
+            matches!(error, bessemer_hal::Error::Compile { .. }),
+            "{body:.10}: {error}"
+        );
+    }
+    for source in [
+        "",
+        "kernel",
+        "struct odd;",
+        "float odd(float x) { return x; }",
+    ] {
+        let kernel = MetalKernel::source("odd", source)
+            .inout("x")
+            .build()
+            .unwrap();
+        let error = trusted(kernel.call(&[&x]).threads(1)).run().unwrap_err();
+        let error = of_device(error);
+        let is_typed = matches!(
+            error,
+            bessemer_hal::Error::Compile { .. } | bessemer_hal::Error::UnknownFunction { .. }
+        );
+        assert!(is_typed, "{source}: {error}");
+    }
+}
