@@ -10,7 +10,7 @@ use bytemuck::Zeroable;
 use super::input::{Input, Output, Span};
 use super::kernel::Kernel;
 use super::matmul::{
-    self, EpilogueActivation, Epilogue, MatmulArgs, MatmulVariant, MatrixStrides, OperandLayout,
+    self, Epilogue, EpilogueActivation, MatmulArgs, MatmulVariant, MatrixStrides, OperandLayout,
 };
 use super::msl_struct::msl_struct;
 use super::record::Recorder;

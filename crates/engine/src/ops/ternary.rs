@@ -86,7 +86,9 @@ impl Ternary {
             })
         };
         match self.types() {
-            TernaryTypes::Condition if first != DType::Bool => refuse(first, "the condition must be bool"),
+            TernaryTypes::Condition if first != DType::Bool => {
+                refuse(first, "the condition must be bool")
+            }
             TernaryTypes::Number if rest.kind() == Kind::Bool => refuse(rest, "a number type"),
             TernaryTypes::Float if !rest.is_float() => refuse(rest, "a float type"),
             _ => Ok(rest),

@@ -111,7 +111,8 @@ fn fast_precision_only_adds_activation_rounding() {
                 let what = format!("{format} {rows}x{vectors}");
                 // The same integers: the remaining error is of sums in f32. One activation of 512 that is off by one is
                 // twice as much.
-                let right = |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * bound::QUANT_SUM_SHARE;
+                let right =
+                    |a: f64, t: Truth| (a - t.rounded).abs() <= t.bound * bound::QUANT_SUM_SHARE;
                 compare(&actual, &truth, right, &what);
                 // The error of rounding is one standard deviation, that of truncation would be two.
                 for (&a, t) in actual.iter().zip(&truth) {
@@ -178,7 +179,8 @@ fn float_weights_are_supported() {
             let x = numbers(vectors * 40, 19);
             for precision in [Precision::Exact, Precision::Fast] {
                 let actual = product(&x, &matrix, precision);
-                let right = |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * bound::QUANT_SUM_SHARE;
+                let right =
+                    |a: f64, t: Truth| (a - t.exact).abs() <= t.bound * bound::QUANT_SUM_SHARE;
                 compare(
                     &actual,
                     &reference(&x, &matrix),

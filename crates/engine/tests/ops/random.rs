@@ -177,7 +177,11 @@ fn normal_values_have_normal_moments() {
         let n = N as f64;
         let [mean, variance, third, fourth] = moments(&x);
         // Five standard deviations of each, and the rounding of half-precision types.
-        let slack = if dtype.size() == 2 { bound::HALF_MOMENT } else { 0.0 };
+        let slack = if dtype.size() == 2 {
+            bound::HALF_MOMENT
+        } else {
+            0.0
+        };
         assert!(mean.abs() < 5.0 / n.sqrt() + slack, "{dtype} {mean}");
         assert!((variance - 1.0).abs() < 5.0 * (2.0 / n).sqrt() + slack);
         assert!(third.abs() < 5.0 * (15.0 / n).sqrt() + slack, "{third}");
@@ -185,7 +189,10 @@ fn normal_values_have_normal_moments() {
         // Fractions within 1, 2 and 3 standard deviations.
         for (reach, share) in [(1.0, 0.682_69), (2.0, 0.954_50), (3.0, 0.997_30)] {
             let inside = x.iter().filter(|x| x.abs() < reach).count() as f64 / n;
-            assert!((inside - share).abs() < bound::NORMAL_SHARE, "{dtype} {reach} {inside}");
+            assert!(
+                (inside - share).abs() < bound::NORMAL_SHARE,
+                "{dtype} {reach} {inside}"
+            );
         }
         // Neighbours, which come from the same block, are independent; so are their magnitudes.
         let product = |f: fn(f64) -> f64| {

@@ -261,7 +261,10 @@ fn long_float_sums_keep_their_precision() {
     assert!((f64::from(y) - exact).abs() < bound::F32_SUM * exact, "{y}");
     let columns = x.reshape([2_500_000, 4]).sum(&[0], false);
     for y in columns.to_vec::<f32>().unwrap() {
-        assert!((f64::from(y) - exact / 4.0).abs() < bound::F32_SUM * exact, "{y}");
+        assert!(
+            (f64::from(y) - exact / 4.0).abs() < bound::F32_SUM * exact,
+            "{y}"
+        );
     }
     let x = Tensor::from_vec(vec![f16::from_f64(1000.0); 5000], [5000]);
     assert_eq!(x.mean(&[], false).item::<f16>(), Ok(f16::from_f64(1000.0)));
@@ -449,7 +452,10 @@ fn judge_sums(data: &[f32], results: &[Tensor]) {
         let y = result.to_vec::<f32>().unwrap();
         assert_eq!(y.len(), sums.len());
         for ((&y, sum), size) in y.iter().zip(sums).zip(sizes) {
-            assert!((f64::from(y) - sum).abs() <= bound::F32_SUM * size, "{y}, not {sum}");
+            assert!(
+                (f64::from(y) - sum).abs() <= bound::F32_SUM * size,
+                "{y}, not {sum}"
+            );
         }
     }
     let variance = |from, step, n: usize| {
@@ -458,11 +464,26 @@ fn judge_sums(data: &[f32], results: &[Tensor]) {
     };
     let whole = [variance(0, 1, 1_000_000)];
     let columns: Vec<f64> = (0..1000).map(|c| variance(c, 1000, 1000)).collect();
-    close(&results[4].to_vec().unwrap(), &whole, bound::F32_REDUCTION, "variance");
-    close(&results[5].to_vec().unwrap(), &columns, bound::F32_REDUCTION, "variances");
+    close(
+        &results[4].to_vec().unwrap(),
+        &whole,
+        bound::F32_REDUCTION,
+        "variance",
+    );
+    close(
+        &results[5].to_vec().unwrap(),
+        &columns,
+        bound::F32_REDUCTION,
+        "variances",
+    );
     if let Some(y) = results.get(7) {
         let all = [sum(0, 1, 1_000_000, &f64::exp).ln()];
-        close(&y.to_vec().unwrap(), &all, bound::F32_REDUCTION, "logsumexp");
+        close(
+            &y.to_vec().unwrap(),
+            &all,
+            bound::F32_REDUCTION,
+            "logsumexp",
+        );
     }
 }
 

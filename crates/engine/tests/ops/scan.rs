@@ -48,7 +48,10 @@ fn every_axis_of_every_layout_is_supported() {
             let sum = x.sum(&[axis], false).to_vec::<f32>().unwrap();
             assert_eq!(last.len(), sum.len());
             for (a, b) in last.iter().zip(&sum) {
-                assert!((a - b).abs() < bound::F32_RUNNING_SUM, "axis {axis}: {a}, not {b}");
+                assert!(
+                    (a - b).abs() < bound::F32_RUNNING_SUM,
+                    "axis {axis}: {a}, not {b}"
+                );
             }
             assert_eq!(
                 y.index(axis, 0).to_vec::<f32>().unwrap(),

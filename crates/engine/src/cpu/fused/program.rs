@@ -375,9 +375,12 @@ mod tests {
             let of = |i: usize| [i, i / 9, i / 81][column] % 9;
             (0..9 * 9 * 9 + 5).map(|i| samples[of(i)]).collect()
         });
-        let binary = Binary::ALL
-            .iter()
-            .filter(|f| !matches!(f.types(), BinaryTypes::Bits | BinaryTypes::Int | BinaryTypes::Logic));
+        let binary = Binary::ALL.iter().filter(|f| {
+            !matches!(
+                f.types(),
+                BinaryTypes::Bits | BinaryTypes::Int | BinaryTypes::Logic
+            )
+        });
         let actions = (binary.map(|&f| Action::Binary(f)))
             .chain(Ternary::ALL.iter().map(|&f| Action::Ternary(f)))
             .filter(|&action| takes_scalars(action, DType::F32));

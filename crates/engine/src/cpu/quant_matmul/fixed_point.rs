@@ -43,7 +43,9 @@ const MAX_ACTIVATION_LEVEL: i32 = 4095;
 const MAX_WEIGHT_LEVEL: i32 = 4094;
 
 // The sum of a block, or of any part of it, cannot overflow; nor can the pair of products that `vpmaddwd` adds.
-const _: () = assert!(BLOCK_LEN as i64 * MAX_ACTIVATION_LEVEL as i64 * MAX_WEIGHT_LEVEL as i64 <= i32::MAX as i64);
+const _: () = assert!(
+    BLOCK_LEN as i64 * MAX_ACTIVATION_LEVEL as i64 * MAX_WEIGHT_LEVEL as i64 <= i32::MAX as i64
+);
 
 /// Columns of a panel of weights, and rows of a tile: twelve vectors of sums.
 pub(super) const TILE_COLS: usize = 16;
@@ -282,7 +284,11 @@ fn round(x: &[f32; BLOCK_LEN], pairs: &mut [u32; BLOCK_PAIRS]) -> f32 {
         max = max.max((x[i].to_bits() & 0x7FFF_FFFF) as i32);
     }
     let max = f32::from_bits(max as u32);
-    let inverse = if max == 0.0 { 0.0 } else { MAX_ACTIVATION_LEVEL as f32 / max };
+    let inverse = if max == 0.0 {
+        0.0
+    } else {
+        MAX_ACTIVATION_LEVEL as f32 / max
+    };
     for i in 0..BLOCK_PAIRS {
         pairs[i] = pair(x[2 * i] * inverse, x[2 * i + 1] * inverse);
     }

@@ -61,7 +61,9 @@ pub(super) fn is_useful() -> bool {
 
 /// Size in bytes of the panels of a matrix.
 pub(super) fn bytes(format: BlockFormat, rows: usize, cols: usize) -> usize {
-    let blocks = rows.div_ceil(PANEL_ROWS).saturating_mul(cols / format.block_len());
+    let blocks = rows
+        .div_ceil(PANEL_ROWS)
+        .saturating_mul(cols / format.block_len());
     blocks.saturating_mul(block_bytes(format))
 }
 
