@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bessemer::DType;
 use bessemer::pool;
 use bessemer::program::{
-    BlockDim, BufferMemory, CpuExecutor, ExecutionParams, FaultKind, GridDim, Interpreter,
-    LaunchConfig, Outcome, Program, Register,
+    BlockDim, BufferBytes, BufferMemory, CpuExecutor, ExecutionParams, FaultKind, GridDim,
+    Interpreter, LaunchConfig, Memory, MemoryView, Outcome, Program, ProgramError, Register,
 };
 use bessemer::simd::{Level, set_level};
 use bessemer_testing::tolerance::{Tolerance, tolerance};
@@ -698,6 +698,54 @@ fn programs_that_the_verifier_refuses_run_on_the_interpreter() {
         outcome.faults[0].kind,
         FaultKind::UninitializedRegister(Register(6))
     );
+}
+
+/// Memory whose view lends nothing that may be written.
+struct ReadOnlyView(BufferMemory);
+
+impl Memory for ReadOnlyView {
+    fn read(&self, handle: u64, offset: u64, bytes: &mut [u8]) -> Result<(), FaultKind> {
+        self.0.read(handle, offset, bytes)
+    }
+    fn write(&mut self, handle: u64, offset: u64, bytes: &[u8]) -> Result<(), FaultKind> {
+        self.0.write(handle, offset, bytes)
+    }
+    fn read_pool(&self, handle: u64, offset: u64, bytes: &mut [u8]) -> Result<(), FaultKind> {
+        self.0.read_pool(handle, offset, bytes)
+    }
+    fn write_pool(&mut self, handle: u64, offset: u64, bytes: &[u8]) -> Result<(), FaultKind> {
+        self.0.write_pool(handle, offset, bytes)
+    }
+    fn allocate_pool(&mut self, bytes: u64) -> Result<u64, FaultKind> {
+        self.0.allocate_pool(bytes)
+    }
+    fn free_pool(&mut self, handle: u64) -> Result<(), FaultKind> {
+        self.0.free_pool(handle)
+    }
+    fn view(&mut self, _: &dyn Fn(u64) -> bool) -> Result<MemoryView<'_>, ProgramError> {
+        let buffer = self.0.buffer(1).unwrap_or_default();
+        Ok(MemoryView {
+            buffers: vec![(1, BufferBytes::Shared(buffer))],
+            pools: Vec::new(),
+        })
+    }
+}
+
+#[test]
+fn stores_to_memory_that_is_only_lent_for_reading_are_faults() {
+    let _turn = Turn::take();
+    for prefix in ["", "phase_adv 0"] {
+        let program = parse(&format!(
+            "{prefix}\nldg.u8 r5, [r1 + %global]\nstg.u8 [r1 + %global], r5"
+        ));
+        let mut memory = ReadOnlyView(BufferMemory::new());
+        memory.0.insert(1, vec![0; 20]);
+        let params = ExecutionParams::new(config(20, 10)).with_register(Register(1), 1);
+        let executor = CpuExecutor::new(&program).unwrap();
+        let outcome = executor.run_to_end(&params, &mut memory).unwrap();
+        assert_eq!(outcome.faults.len(), 20);
+        assert_eq!(outcome.faults[3].kind, FaultKind::InvalidBufferHandle(1));
+    }
 }
 
 #[test]

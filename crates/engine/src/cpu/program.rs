@@ -39,6 +39,9 @@ use crate::program::{
 /// Minimum number of lanes of a task: handing out a task costs less than a thousandth of that.
 const MIN_TASK_LANES: u64 = 8192;
 
+/// Maximum bytes of the state of all blocks, for programs with instructions that run once per launch.
+const MAX_LAUNCH_BYTES: u64 = 1 << 30;
+
 /// Runs a program on the CPU: vectorised, on all threads.
 ///
 /// Integers and moved bits are those of the [`Interpreter`], and so are float arithmetic, conversions, faults and sums of
@@ -47,7 +50,8 @@ const MIN_TASK_LANES: u64 = 8192;
 /// of them writing, read the old or the new bytes, in any order, and the last write may be any. Where a barrier separates
 /// them, lanes of a block see each other's writes.
 ///
-/// A program that [`Program::verify`] refuses runs on the interpreter; [`CpuExecutor::refusal`] says why.
+/// A program that [`Program::verify`] refuses runs on the interpreter; [`CpuExecutor::refusal`] says why. So does a launch of
+/// millions of blocks with instructions that run once.
 #[derive(Debug)]
 pub struct CpuExecutor {
     program: Program,
@@ -141,7 +145,13 @@ impl CpuExecutor {
             step_limit,
         };
         if program.runs_once {
-            Interpreter::new(&self.program)?.check(config)?;
+            let interpreter = Interpreter::new(&self.program)?;
+            interpreter.check(config)?;
+            // Many blocks of few lanes are less memory there.
+            if program.launch_bytes(config) > MAX_LAUNCH_BYTES {
+                let interpreter = interpreter.with_step_limit(step_limit);
+                return interpreter.run_to_end(params, memory);
+            }
             return self.run_with_host(&launch, memory);
         }
         let mut view = launch.view(memory)?;

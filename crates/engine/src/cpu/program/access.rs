@@ -40,6 +40,8 @@ impl LaneGroup {
             MemorySpace::Shared => Some(memory.shared),
             space => handle.and_then(|h| memory.table.get(space, h)),
         };
+        // A view lends what the program writes; if it does not, the buffer is none that can be written.
+        let bytes = bytes.filter(|b| b.is_writable() || !access.is_store);
         let group_access = GroupAccess {
             access,
             memory,
@@ -176,6 +178,7 @@ impl LaneGroup {
                     .memory
                     .table
                     .get(space, handle)
+                    .filter(|b| b.is_writable() || !access.access.is_store)
                     .ok_or_else(|| invalid_handle(space, handle))?
             }
             (None, handle, _) => return Err(invalid_handle(space, handle.unwrap_or_default())),

@@ -1,6 +1,7 @@
 //! Basic blocks of a program, in the order in which lanes that wait at them run.
 
 use super::lowering::{ColumnId, Operations};
+use crate::program::flow::reverse_postorder;
 use crate::program::{Instruction, Program, host};
 
 /// A lane that has ended, in place of the number of a block.
@@ -95,49 +96,38 @@ impl BlockOrder {
                 }
             }
         }
-        let end_of = |first: usize| (first + 1..len).find(|&i| is_leader[i]).unwrap_or(len);
-
-        // Depth first, higher instructions first: the code behind a loop gets a higher number than its body.
-        let mut state = vec![VisitState::New; len];
-        let mut postorder = Vec::new();
-        let mut has_cycles = false;
-        let mut open = Vec::new();
-        if len > 0 {
-            open.push((0, end_of(0), false));
-        }
-        while let Some((first, end, is_done)) = open.pop() {
-            if is_done {
-                state[first] = VisitState::Done;
-                postorder.push((first, end));
-                continue;
-            }
-            if state[first] != VisitState::New {
-                continue;
-            }
-            state[first] = VisitState::Open;
-            open.push((first, end, true));
-            let mut next = successors(program, end - 1);
+        // The blocks as they follow each other, and the number there of each block by its first instruction.
+        let leaders: Vec<_> = (0..len).filter(|&i| is_leader[i]).collect();
+        let ends = leaders.iter().copied().skip(1).chain([len]);
+        let ranges: Vec<_> = leaders.iter().copied().zip(ends).collect();
+        let successors = ranges.iter().map(|&(_, end)| {
+            let next = successors(program, end - 1).into_iter().flatten();
+            let mut next: Vec<_> = next
+                .filter_map(|first| leaders.binary_search(&first).ok())
+                .collect();
+            // The code behind a loop comes after its body.
             next.sort_unstable();
-            // The last that is pushed is visited first.
-            for next in next.into_iter().flatten().filter(|&n| n < len) {
-                match state[next] {
-                    VisitState::New => open.push((next, end_of(next), false)),
-                    VisitState::Open => has_cycles = true,
-                    VisitState::Done => {}
-                }
-            }
-        }
-        postorder.reverse();
+            next
+        });
+        let successors: Vec<_> = successors.collect();
+        let order = reverse_postorder(&successors, 0);
         let mut starts = vec![ENDED; len + 1];
-        for (number, &(first, _)) in postorder.iter().enumerate() {
-            starts[first] = number as u32;
+        let mut ranks = vec![0; ranges.len()];
+        for (number, &block) in order.iter().enumerate() {
+            starts[ranges[block].0] = number as u32;
+            ranks[block] = number;
         }
+        let is_backward = |block: &usize| {
+            let next = &successors[*block];
+            next.iter().any(|&to| ranks[to] <= ranks[*block])
+        };
+        let has_cycles = order.iter().any(is_backward);
         let has_calls = program
             .instructions
             .iter()
             .any(|i| matches!(i, Instruction::Call { .. }));
         Self {
-            ranges: postorder,
+            ranges: order.iter().map(|&block| ranges[block]).collect(),
             starts,
             has_cycles: has_cycles || has_calls,
         }
@@ -192,11 +182,4 @@ impl BlockOrder {
             })
             .collect()
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum VisitState {
-    New,
-    Open,
-    Done,
 }

@@ -2,6 +2,7 @@
 
 use super::flow::{BasicBlock, BlockOrder};
 use super::lowering::{MemoryAccess, MemorySpace, Operation, Operations};
+use crate::cache_line::CACHE_LINE_BYTES;
 use crate::program::{Instruction, LaunchConfig, Program, Register, Result, host};
 
 /// Bytes of all columns of a group, unless it has few lanes: they should stay in the L1 cache.
@@ -76,6 +77,16 @@ impl MaskedProgram {
         })
     }
 
+    /// Bytes of the state of all blocks of a launch, about.
+    pub(super) fn launch_bytes(&self, config: &LaunchConfig) -> u64 {
+        let lanes = config.block_lanes();
+        let sizes = self.operations.sizes.iter();
+        let columns: u64 = sizes
+            .map(|&size| lanes * u64::from(size) + 2 * CACHE_LINE_BYTES as u64)
+            .sum();
+        config.blocks().saturating_mul(columns + 16 * lanes)
+    }
+
     /// Number of lanes of a group.
     pub(super) fn group_lanes(&self, config: &LaunchConfig) -> usize {
         let block = config.block_lanes() as usize;
@@ -83,7 +94,7 @@ impl MaskedProgram {
             return block;
         }
         let per_lane: usize = self.operations.sizes.iter().map(|&s| usize::from(s)).sum();
-        let lanes = MAX_GROUP_BYTES / per_lane.max(1) / 64 * 64;
+        let lanes = MAX_GROUP_BYTES / per_lane.max(1) / CACHE_LINE_BYTES * CACHE_LINE_BYTES;
         let lanes = lanes.clamp(MIN_GROUP_LANES, MAX_GROUP_LANES);
         if self.needs_blocks {
             lanes.min(block)

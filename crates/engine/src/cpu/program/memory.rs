@@ -69,6 +69,11 @@ impl<'m> MemoryBytes<'m> {
         self.len
     }
 
+    /// Returns `true` if the bytes may be written.
+    pub(super) fn is_writable(&self) -> bool {
+        self.width != AccessWidth::ReadOnly
+    }
+
     /// Position of an access of `bytes` bytes at `offset`, if it is inside.
     pub(super) fn position(&self, offset: u64, bytes: usize) -> Option<usize> {
         let start = usize::try_from(offset).ok()?;

@@ -98,6 +98,9 @@ impl StorePass {
         result: usize,
     ) -> Option<Self> {
         let target = elements(trace, view, access)?;
+        if matches!(view.buffers[target.buffer].1, BufferBytes::Shared(_)) {
+            return None;
+        }
         if target.stride != 1 && trace.range.len() > 1 {
             return None;
         }
@@ -199,7 +202,7 @@ impl StorePass {
     /// Runs the fused op.
     pub(super) fn run(&self, view: &mut MemoryView<'_>) {
         let target = &mut view.buffers[self.buffer].1;
-        // A store is why the buffer is borrowed exclusively.
+        // `new` has checked that it is exclusive.
         let BufferBytes::Exclusive(target) = std::mem::replace(target, BufferBytes::Shared(&[]))
         else {
             return;
