@@ -40,7 +40,7 @@ macro_rules! elementwise {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`Error::Invalid`] for a buffer of fewer than `n` elements or of another executor, [`Error::WrongType`] for an op
+        /// [`bessemer::Error::Invalid`] for a buffer of fewer than `n` elements or of another executor, [`bessemer::Error::WrongType`] for an op
         /// whose result is of another type, and errors of the evaluation.
         pub fn $name<T: Element>(
             exec: &Executor,
@@ -139,7 +139,7 @@ pub mod memory {
     /// Sets all elements.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a buffer of another executor, and errors of the evaluation.
+    /// [`bessemer::Error::Invalid`] for a buffer of another executor, and errors of the evaluation.
     pub fn fill<T: Element>(exec: &Executor, out: &ClassBuffer<T>, value: T) -> Result<()> {
         let value = Tensor::from_slice(&[value], [1]).to(&exec.device());
         exec.store(out, value.broadcast_to([out.len()]))
@@ -153,7 +153,7 @@ pub mod linalg {
     /// `c = a·b`, of `m` by `k` and `k` by `n`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for buffers that are too short, and errors of the evaluation.
+    /// [`bessemer::Error::Invalid`] for buffers that are too short, and errors of the evaluation.
     pub fn gemm<T: Element>(
         exec: &Executor,
         a: &ClassBuffer<T>,
