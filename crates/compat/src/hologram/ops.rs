@@ -40,8 +40,8 @@ macro_rules! elementwise {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`bessemer::Error::Invalid`] for a buffer of fewer than `n` elements or of another executor, [`bessemer::Error::WrongType`] for an op
-        /// whose result is of another type, and errors of the evaluation.
+        /// [`bessemer::Error::Invalid`] for a buffer of fewer than `n` elements or of another executor,
+        /// [`bessemer::Error::WrongType`] for an op whose result is of another type, and errors of the evaluation.
         pub fn $name<T: Element>(
             exec: &Executor,
             $($input: &ClassBuffer<T>,)*
